@@ -61,7 +61,7 @@ pub const PRODUCTS: [Product; 7] = {
         };
         Product { operands, outputs, instruction: Instruction::Wgmma, sums, majors }
     }
-    const fn of_registers(element: &'static [Element], instruction: Instruction) -> Product {
+    const fn from_registers(element: &'static [Element], instruction: Instruction) -> Product {
         let (operands, outputs, sums) = (element, element, element[0]);
         Product { operands, outputs, instruction, sums, majors: Majors::Any }
     }
@@ -71,8 +71,8 @@ pub const PRODUCTS: [Product; 7] = {
         wgmma(&[Tf32], &[F32], F32),
         wgmma(&[E4m3, E5m2], &[Bf16, F16, F32, E4m3, E5m2], F32),
         wgmma(&[S8, U8], &[S32, F32, F16, Bf16, S8], S32),
-        of_registers(&[F64], Instruction::Dmma),
-        of_registers(&[F32], Instruction::Ffma),
+        from_registers(&[F64], Instruction::Dmma),
+        from_registers(&[F32], Instruction::Ffma),
     ]
 };
 

@@ -362,7 +362,7 @@ where
             Schedule::Cooperative => {
                 self.source.for_each(walker, start, |work, at| item(work, at, &|| {}));
             }
-            Schedule::PingPong => self.take_turns(consumer, walker, start, item),
+            Schedule::PingPong => self.ping_pong(consumer, walker, start, item),
         }
         self.output.drain();
     }
@@ -370,7 +370,7 @@ where
     /// The ping-pong schedule: two consumer warpgroups alternate by whole items, so that one
     /// multiplies while the other stores. Stages are read in order, because a wait distinguishes
     /// only odd from even rounds.
-    fn take_turns<C: Carried<'k> + Copy>(
+    fn ping_pong<C: Carried<'k> + Copy>(
         &self,
         consumer: Val<'k, ty::U32>,
         walker: Walker<'k>,
@@ -386,10 +386,10 @@ where
         // Bit 0 is the warpgroup that has the turn. Bit 1 is set after the first turn.
         let turn = b.constant::<ty::U32>(0);
         let (turn, _) = self.source.for_each(walker, (turn, start), |work, (turn, at)| {
-            let mine = (turn & 1).eq(consumer);
+            let own_turn = (turn & 1).eq(consumer);
             let (cursor, state) = at;
             let at = b.if_else(
-                mine,
+                own_turn,
                 || {
                     b.if_(turn.ne(0), wait);
                     item(work, (cursor, state), &pass)

@@ -10,14 +10,14 @@ const SWIZZLED_BITS: u32 = 0x7f;
 /// Evaluates a layout at a coordinate that lies within it.
 pub(crate) fn evaluate<'k>(layout: &Layout, coordinate: Val<'k, ty::U32>) -> Val<'k, ty::U32> {
     let mut left = layout.size();
-    let mut rest = coordinate;
+    let mut remainder = coordinate;
     let mut sum: Option<Val<'k, ty::U32>> = None;
     for (extent, stride) in layout.shape().leaves().into_iter().zip(layout.stride().leaves()) {
         // The last mode needs no remainder.
-        let own = if extent == left { rest } else { rest % extent as u32 };
+        let own = if extent == left { remainder } else { remainder % extent as u32 };
         let term = own * stride as u32;
         sum = Some(sum.map_or(term, |sum| sum + term));
-        rest = rest / extent as u32;
+        remainder = remainder / extent as u32;
         left /= extent;
     }
     // A layout has at least one mode.
@@ -55,7 +55,7 @@ impl SwizzledOffset {
     }
 
     /// The whole offset. `thread` is the swizzled offset of the thread.
-    pub(crate) fn beside<'k>(self, thread: Val<'k, ty::U32>) -> Val<'k, ty::U32> {
+    pub(crate) fn plus<'k>(self, thread: Val<'k, ty::U32>) -> Val<'k, ty::U32> {
         (thread ^ self.flips) + self.offset
     }
 }

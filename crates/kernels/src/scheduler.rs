@@ -6,8 +6,8 @@
 //! another, or any part of several tiles. One worker for each cluster is stream-K, and a multiple
 //! of the split tiles is split-K. The other tiles are computed whole. Each cluster takes workers
 //! first and then whole tiles, in steps of the number of clusters. In split-K, workers at the same
-//! place along K follow each other, so that neighbours on the device read the same slices of A and
-//! B at the same time.
+//! place along K follow each other. Neighbours on the device then read the same slices of A and B
+//! at the same time.
 
 use pgemm_ir::{Carried, KernelBuilder, Special, Type, Val, ValueId, ty};
 

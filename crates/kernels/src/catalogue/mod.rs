@@ -188,8 +188,8 @@ pub fn specs() -> impl Iterator<Item = Spec> {
     let k_major = (OperandMajor::K, OperandMajor::K);
     let others =
         K_MAJOR_TYPES.into_iter().map(move |(operands, output)| (operands, output, k_major));
-    let of_registers = (OperandMajor::Mn, OperandMajor::K);
-    let others = others.chain([([Element::Tf32; 2], Element::F32, of_registers)]);
+    let register_majors = (OperandMajor::Mn, OperandMajor::K);
+    let others = others.chain([([Element::Tf32; 2], Element::F32, register_majors)]);
     let majors = [OutputMajor::N, OutputMajor::M];
     let stored = halves.chain(others).flat_map(move |(operands, output, (a, b))| {
         majors.into_iter().flat_map(move |d| wgmma_specs(operands, a, b, d, output))

@@ -453,12 +453,12 @@ const TERMS_64: u32 = 14;
 fn exponential(x: Val<'_, ty::F64>) -> Val<'_, ty::F64> {
     let shifted = x.mul_add(std::f64::consts::LOG2_E, ROUNDS_64);
     let power = shifted - ROUNDS_64;
-    let rest = power.mul_add(-LN_2_64[0], x);
-    let rest = power.mul_add(-LN_2_64[1], rest);
+    let remainder = power.mul_add(-LN_2_64[0], x);
+    let remainder = power.mul_add(-LN_2_64[1], remainder);
     let factorial = |term: u32| (1..=term).map(f64::from).product::<f64>();
     let last = x.constant(1.0 / factorial(TERMS_64 - 1));
     let series = (0..TERMS_64 - 1).rev();
-    let series = series.fold(last, |sum, term| sum.mul_add(rest, 1.0 / factorial(term)));
+    let series = series.fold(last, |sum, term| sum.mul_add(remainder, 1.0 / factorial(term)));
     // The shift moves the integer to the exponent's field. Higher bits fall off.
     (series.bits() + (shifted.bits() << 52)).as_f64()
 }

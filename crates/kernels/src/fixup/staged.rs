@@ -192,17 +192,17 @@ impl<'k> StagedFixup<'k> {
     ) -> LookAhead<'k, S> {
         let b = self.b;
         let quads = self.quads();
-        let nothing = || vec![S::zero(b); quads as usize * 4];
+        let zero = || vec![S::zero(b); quads as usize * 4];
         let no = || b.constant::<ty::Bool>(false);
         let (share, (awaited, others)) = b.if_else(
             segment.whole,
-            || (Share::none(b), (no(), nothing())),
+            || (Share::none(b), (no(), zero())),
             || {
                 let share = self.share(segment, warpgroup);
                 let look = || self.is_awaited(&share, warpgroup, words.offset(AHEAD_WORD));
                 let awaited = b.if_else(share.from_slots, no, look);
                 let load = || (0..quads).flat_map(|at| self.load_quad(share.other, at)).collect();
-                (share, (awaited, b.if_else(awaited, load, nothing)))
+                (share, (awaited, b.if_else(awaited, load, zero)))
             },
         );
         LookAhead { share, awaited, others }
@@ -242,12 +242,12 @@ impl<'k> StagedFixup<'k> {
     ) -> Outcome<'k> {
         let b = self.b;
         let (no, yes) = (b.constant::<ty::Bool>(false), b.constant::<ty::Bool>(true));
-        let nothing = b.constant::<ty::U32>(0);
+        let zero = b.constant::<ty::U32>(0);
         let parts = b.if_else(
             segment.whole,
             || {
                 let flags = (yes, no, no);
-                (flags, Share::none(b), (nothing, b.constant(1), nothing))
+                (flags, Share::none(b), (zero, b.constant(1), zero))
             },
             || {
                 let share = match ahead {
@@ -265,7 +265,7 @@ impl<'k> StagedFixup<'k> {
                         b.if_(warpgroup.leads, || {
                             self.count_in(&share);
                         });
-                        (b.constant(1), b.constant(1), nothing)
+                        (b.constant(1), b.constant(1), zero)
                     },
                     || {
                         b.if_else(

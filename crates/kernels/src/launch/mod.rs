@@ -225,7 +225,7 @@ pub struct Work {
 impl Default for Work {
     /// One empty product on one cluster: D = A·B.
     fn default() -> Self {
-        let nowhere = MatrixArgument::default();
+        let no_matrix = MatrixArgument::default();
         Work {
             m: 0,
             n: 0,
@@ -233,11 +233,11 @@ impl Default for Work {
             batch: 1,
             alpha: 1.0,
             beta: 0.0,
-            a: nowhere,
-            b: nowhere,
-            second: nowhere,
-            c: nowhere,
-            d: nowhere,
+            a: no_matrix,
+            b: no_matrix,
+            second: no_matrix,
+            c: no_matrix,
+            d: no_matrix,
             raster_rows: 1,
             clusters: 1,
             split_tiles: 0,

@@ -14,7 +14,7 @@ pub(super) trait Fragments<'k> {
     /// The state of a consumer, which says what part of a tile it computes.
     type Consumer;
     /// The fragments of one step.
-    type Held: Carried<'k>;
+    type StepFragments: Carried<'k>;
     /// The sums of a consumer.
     type Sums: Carried<'k>;
 
@@ -31,19 +31,19 @@ pub(super) trait Fragments<'k> {
     fn wait(&self, cursor: RingCursor<'k>) -> LoadSlot<'k>;
 
     /// Loads the fragments of a step.
-    fn load(&self, consumer: &Self::Consumer, at: Step<'k>) -> Self::Held;
+    fn load(&self, consumer: &Self::Consumer, at: Step<'k>) -> Self::StepFragments;
 
     /// Multiplies the fragments of one step, and loads the fragments of the next.
     fn step(
         &self,
         consumer: &Self::Consumer,
         sums: &mut Self::Sums,
-        held: Self::Held,
+        current: Self::StepFragments,
         next: Step<'k>,
-    ) -> Self::Held;
+    ) -> Self::StepFragments;
 
     /// Multiplies the fragments of the last step.
-    fn last_step(&self, sums: &mut Self::Sums, held: Self::Held);
+    fn last_step(&self, sums: &mut Self::Sums, current: Self::StepFragments);
 }
 
 /// Multiplies all stages of a segment. Returns the sums, and the cursor after the last stage.
@@ -57,25 +57,25 @@ pub(super) fn multiply<'k, F: Fragments<'k>>(
     let ring = fragments.operands().ring();
     // Multiplies all steps of a stage but the last. The fragments of the last step are then in
     // registers, so the stage is free.
-    let all_but_last = |sums: &mut F::Sums, first: F::Held, slot: LoadSlot<'k>| {
+    let all_but_last = |sums: &mut F::Sums, first: F::StepFragments, slot: LoadSlot<'k>| {
         let stage = slot.stage();
         let steps = 1..fragments.steps();
-        let last =
-            steps.fold(first, |held, step| fragments.step(consumer, sums, held, (stage, step)));
+        let last = steps
+            .fold(first, |current, step| fragments.step(consumer, sums, current, (stage, step)));
         ring.release_after_loads(b, slot);
         last
     };
     let slot = fragments.wait(cursor);
     let first = fragments.load(consumer, (slot.stage(), 0));
     let start = (fragments.zeros(), first, slot, ring.advance(cursor));
-    let (mut sums, held, slot, cursor) =
-        b.for_carry(1, segment.k_count, 1, start, |_, (mut sums, held, slot, cursor)| {
-            let held = all_but_last(&mut sums, held, slot);
+    let (mut sums, current, slot, cursor) =
+        b.for_carry(1, segment.k_count, 1, start, |_, (mut sums, current, slot, cursor)| {
+            let current = all_but_last(&mut sums, current, slot);
             let slot = fragments.wait(cursor);
-            let next = fragments.step(consumer, &mut sums, held, (slot.stage(), 0));
+            let next = fragments.step(consumer, &mut sums, current, (slot.stage(), 0));
             (sums, next, slot, ring.advance(cursor))
         });
-    let held = all_but_last(&mut sums, held, slot);
-    fragments.last_step(&mut sums, held);
+    let current = all_but_last(&mut sums, current, slot);
+    fragments.last_step(&mut sums, current);
     (sums, cursor)
 }

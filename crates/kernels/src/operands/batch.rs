@@ -16,7 +16,7 @@ pub(crate) struct BatchMap<'k> {
 }
 
 /// Boxes that cover one matrix of a batch.
-fn of_batch(mut spec: TensorMapSpec) -> TensorMapSpec {
+fn with_batch_box(mut spec: TensorMapSpec) -> TensorMapSpec {
     spec.box_extents.push(1);
     spec
 }
@@ -28,7 +28,7 @@ impl<'k> BatchMap<'k> {
         matrix: Matrix,
         spec: TensorMapSpec,
     ) -> Self {
-        let map = params.tensor_map(Quantity::Map(matrix), of_batch(spec));
+        let map = params.tensor_map(Quantity::Map(matrix), with_batch_box(spec));
         BatchMap { map, step: params.scalar(Quantity::BatchStep(matrix)) }
     }
 
@@ -39,12 +39,12 @@ impl<'k> BatchMap<'k> {
         spec: TensorMapSpec,
         step: Val<'k, ty::U32>,
     ) -> Self {
-        BatchMap { map: b.tensor_map_at(address, of_batch(spec)), step }
+        BatchMap { map: b.tensor_map_at(address, with_batch_box(spec)), step }
     }
 
     /// The boxes of a map in memory, in the form that the host has to encode.
     pub(crate) fn boxes(spec: TensorMapSpec) -> TensorMapSpec {
-        of_batch(spec)
+        with_batch_box(spec)
     }
 
     /// Fences the map in memory, so that this thread's uses of the map see what it has acquired.

@@ -60,8 +60,8 @@ impl<'k> OutputMatrix<'k> {
 
     /// A matrix that only TMA moves.
     pub(crate) fn by_map(b: &'k KernelBuilder, map: Option<BatchMap<'k>>) -> Self {
-        let nowhere = b.constant(0u64);
-        OutputMatrix { map, address: nowhere, stride: nowhere, batch_stride: nowhere }
+        let null = b.constant(0u64);
+        OutputMatrix { map, address: null, stride: null, batch_stride: null }
     }
 
     /// Address of element (0, 0) of the matrix of product `batch`.

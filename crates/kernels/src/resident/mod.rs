@@ -229,8 +229,9 @@ impl<'k, R: Compute> Source<'k> for QueueSource<'k, R> {
         let start = (operands.start(), self.nothing_known());
         let load = |item: &Item<'k, R>, (cursor, known)| {
             let known = self.begin(item, walker, known);
-            let asks = item.segment.k_count.max(REQUEST_AHEAD_STAGES) - REQUEST_AHEAD_STAGES;
-            let before = |k_tile: Val<'k, ty::U32>| b.if_(k_tile.eq(asks), || self.tickets.ask());
+            let request_at = item.segment.k_count.max(REQUEST_AHEAD_STAGES) - REQUEST_AHEAD_STAGES;
+            let before =
+                |k_tile: Val<'k, ty::U32>| b.if_(k_tile.eq(request_at), || self.tickets.ask());
             let (maps, origin) = (&item.problem.operands, self.origin(item));
             (operands.load(maps, origin, &item.segment, cursor, before), known)
         };

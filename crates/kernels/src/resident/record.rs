@@ -68,9 +68,9 @@ impl Completion {
         Completion { word: lane * LANE_SLOTS + job % LANE_SLOTS, value: job.wrapping_add(1) }
     }
 
-    /// Whether the job is done if its completion word has the value `said`.
-    pub fn is_done(&self, said: u32) -> bool {
-        said.wrapping_sub(self.value) <= JOB_MASK
+    /// Whether the job is done if its completion word has the value `value`.
+    pub fn is_done(&self, value: u32) -> bool {
+        value.wrapping_sub(self.value) <= JOB_MASK
     }
 }
 

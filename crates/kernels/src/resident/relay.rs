@@ -88,7 +88,7 @@ impl<'k> Progress<'k> {
 
 /// The content of the doorbells: the number of jobs of each lane of the queue; the record of the
 /// host's last job, or [`doorbell::LOOK`], and its tiles, or 0; and the command.
-struct Bells<'k> {
+struct Doorbells<'k> {
     jobs: Vec<Val<'k, ty::U32>>,
     hint: Val<'k, ty::U32>,
     tiles: Val<'k, ty::U32>,
@@ -97,7 +97,7 @@ struct Bells<'k> {
 
 /// What a doorbell says about a job.
 #[derive(Clone, Copy)]
-struct Known<'k> {
+struct JobHint<'k> {
     /// Whether the doorbell names the job.
     known: Val<'k, ty::Bool>,
     record: Val<'k, ty::U32>,
@@ -136,7 +136,7 @@ impl<'k> Relay<'k> {
         let (tiles, jobs) = (published[0].low_word(), (published[0] >> 32).low_word());
         // After an abort there is no state to continue from.
         let stays = published[0].ne(GIVEN_UP);
-        b.if_(stays, || self.say(true));
+        b.if_(stays, || self.report(true));
         // The previous launch has completed all of its jobs.
         let start = Progress { heads, tiles, jobs, free_to: jobs }.all_done();
         let ((heads, ..), _, _) = b.while_(
@@ -144,19 +144,23 @@ impl<'k> Relay<'k> {
             |(_, _, stays)| stays,
             |(progress, since, _)| {
                 let before = Progress::of(progress);
-                let bells = self.bells();
-                let after = self.take_all(before.clone(), &bells);
+                let doorbells = self.doorbells();
+                let after = self.take_all(before.clone(), &doorbells);
                 b.if_else(
                     after.jobs.ne(before.jobs),
                     || (after.clone().parts(), b.clock(), b.constant(true)),
                     || {
-                        let (after, stays) = self.stays(bells.control, after.clone(), since);
+                        let (after, stays) = self.stays(doorbells.control, after.clone(), since);
                         b.if_else(
                             stays,
                             || (after.clone().parts(), since, b.constant(true)),
                             || {
-                                let back = self.leave(&after, bells.control);
-                                (after.clone().parts(), back.select(b.clock(), since), back)
+                                let job_arrived = self.leave(&after, doorbells.control);
+                                (
+                                    after.clone().parts(),
+                                    job_arrived.select(b.clock(), since),
+                                    job_arrived,
+                                )
                             },
                         )
                     },
@@ -186,9 +190,9 @@ impl<'k> Relay<'k> {
     }
 
     /// Tells the host whether this launch takes in jobs.
-    fn say(&self, runs: bool) {
-        let said = (self.launch << 1) | u32::from(runs);
-        self.alone(|| self.b.store_ordered(self.state, said, Order::Relaxed, Scope::System));
+    fn report(&self, runs: bool) {
+        let reported = (self.launch << 1) | u32::from(runs);
+        self.alone(|| self.b.store_ordered(self.state, reported, Order::Relaxed, Scope::System));
     }
 
     /// Writes the published word. Only lane 0 writes.
@@ -199,31 +203,31 @@ impl<'k> Relay<'k> {
     }
 
     /// Reads the doorbells. A submitter writes the entry of a job before it rings.
-    fn bells(&self) -> Bells<'k> {
+    fn doorbells(&self) -> Doorbells<'k> {
         let b = self.b;
-        let [host, said, one, other] =
+        let [host, reported, one, other] =
             leader::load(b, self.doorbells, Order::Acquire, Scope::System);
         // The words are not read atomically: a hint may be older or newer than the count.
-        let of_last = ((said >> doorbell::COUNT_BIT) ^ host) & doorbell::COUNT_MASK;
-        Bells {
+        let count_difference = ((reported >> doorbell::COUNT_BIT) ^ host) & doorbell::COUNT_MASK;
+        Doorbells {
             jobs: vec![host, one, other],
-            hint: of_last.eq(0).select(said & doorbell::LOOK, doorbell::LOOK),
-            tiles: (said >> doorbell::TILES_BIT) & doorbell::MOST_TILES,
-            control: said >> doorbell::COMMAND_BIT,
+            hint: count_difference.eq(0).select(reported & doorbell::LOOK, doorbell::LOOK),
+            tiles: (reported >> doorbell::TILES_BIT) & doorbell::MOST_TILES,
+            control: reported >> doorbell::COMMAND_BIT,
         }
     }
 
     /// Takes in the jobs that the doorbells announce.
-    fn take_all(&self, progress: Progress<'k>, bells: &Bells<'k>) -> Progress<'k> {
+    fn take_all(&self, progress: Progress<'k>, doorbells: &Doorbells<'k>) -> Progress<'k> {
         let b = self.b;
         let parts = progress.parts();
         let all = b.for_carry(0, LANES, 1, parts, |lane, (heads, tiles, jobs, free_to)| {
-            let of_lane = |words: &[Val<'k, ty::U32>]| {
+            let lane_value = |words: &[Val<'k, ty::U32>]| {
                 let rest = (1..).zip(&words[1..]);
                 rest.fold(words[0], |word, (at, &other)| lane.eq(at).select(other, word))
             };
-            let (head, end) = (of_lane(&heads), of_lane(&bells.jobs));
-            let hint = lane.eq(0).select(bells.hint, doorbell::LOOK);
+            let (head, end) = (lane_value(&heads), lane_value(&doorbells.jobs));
+            let hint = lane.eq(0).select(doorbells.hint, doorbell::LOOK);
             let start = Progress { heads: vec![head], tiles, jobs, free_to };
             let taken = b.while_(
                 start.parts(),
@@ -233,7 +237,7 @@ impl<'k> Relay<'k> {
                     let head = before.heads[0];
                     let count = (end - head).min(WARP);
                     let known = (end - head).eq(1) & hint.ne(doorbell::LOOK);
-                    let known = Known { known, record: hint, tiles: bells.tiles };
+                    let known = JobHint { known, record: hint, tiles: doorbells.tiles };
                     let tiles = self.take(lane, count, &before, known);
                     let after = before.with_published(tiles, count);
                     Progress { heads: vec![head + count], ..after }.parts()
@@ -254,15 +258,15 @@ impl<'k> Relay<'k> {
         lane: Val<'k, ty::U32>,
         count: Val<'k, ty::U32>,
         before: &Progress<'k>,
-        hint: Known<'k>,
+        hint: JobHint<'k>,
     ) -> Val<'k, ty::U32> {
         let b = self.b;
         let thread = b.special(Special::Lane);
         let Progress { ref heads, tiles, jobs, .. } = *before;
         let head = heads[0];
         // Lanes without a job read the entry of the first job.
-        let mine = thread.lt(count);
-        let number = head + mine.select(thread, 0);
+        let has_job = thread.lt(count);
+        let number = head + has_job.select(thread, 0);
         let place = lane * LANE_SLOTS + number % LANE_SLOTS;
         let zero = b.constant::<ty::U32>(0);
         let [record, own, to_end, a, b_, c, d] = {
@@ -291,11 +295,11 @@ impl<'k> Relay<'k> {
         let job = (jobs + thread) & JOB_MASK;
         let slot = job % RING_SLOTS;
         let first = tiles + (to_end - own - skipped);
-        b.if_(mine & !before.is_free(job), || self.wait_until_free(slot, job));
+        b.if_(has_job & !before.is_free(job), || self.wait_until_free(slot, job));
         // A slot is reused only after the slots of all earlier jobs are free. The search for a
         // tile's job relies on this.
         b.warp_sync();
-        b.if_(mine, || {
+        b.if_(has_job, || {
             let at = self.queue.byte_offset(slot * SLOT_BYTES + queue::SLOTS_AT);
             b.store_ordered(at, first.widen() | (job.widen() << 32), Order::Relaxed, Scope::Gpu);
             let rest = at.byte_offset(Slot::Record as u32 * 4);
@@ -306,10 +310,10 @@ impl<'k> Relay<'k> {
             b.store_global(at.byte_offset(Slot::After as u32 * 4), [a, b_, c, d]);
         });
         // The lane of the last job has the new number of tiles.
-        let told = b.smem_address(self.word);
-        b.if_((thread + 1).eq(count), || b.store_shared(told, [to_end, first, record, job]));
+        let shared = b.smem_address(self.word);
+        b.if_((thread + 1).eq(count), || b.store_shared(shared, [to_end, first, record, job]));
         b.warp_sync();
-        let [end, first, record, job] = b.load_shared::<ty::U32, 4>(told);
+        let [end, first, record, job] = b.load_shared::<ty::U32, 4>(shared);
         let tiles = tiles + (self.uniform(end) - skipped);
         self.alone(|| {
             let at = self.queue.byte_offset(queue::LATEST_AT);
@@ -341,13 +345,13 @@ impl<'k> Relay<'k> {
     ) -> (Progress<'k>, Val<'k, ty::Bool>) {
         let b = self.b;
         // An idle relay reads only the doorbells.
-        let look = || {
+        let load_done = || {
             let at = self.queue.byte_offset(queue::DONE_AT);
             let [done] = leader::load(b, at, Order::Acquire, Scope::Gpu);
             let all_done = progress.clone().all_done().free_to;
             done.eq(progress.tiles).select(all_done, progress.free_to)
         };
-        let free_to = b.if_else(progress.is_all_done(), || progress.free_to, look);
+        let free_to = b.if_else(progress.is_all_done(), || progress.free_to, load_done);
         let progress = Progress { free_to, ..progress.clone() };
         let patient = control.eq(doorbell::RUN) & (b.clock() - since).lt(self.idle);
         let stays = (!progress.is_all_done() | patient) & control.ne(doorbell::ABORT);
@@ -360,15 +364,15 @@ impl<'k> Relay<'k> {
     /// doorbells. So at least one of them sees the write of the other.
     fn leave(&self, progress: &Progress<'k>, control: Val<'k, ty::U32>) -> Val<'k, ty::Bool> {
         let b = self.b;
-        self.say(false);
+        self.report(false);
         b.fence(Order::SequentiallyConsistent, Scope::System);
-        let bells = self.bells();
-        let fresh = progress.heads.iter().zip(&bells.jobs).map(|(head, rung)| head.ne(*rung));
+        let doorbells = self.doorbells();
+        let fresh = progress.heads.iter().zip(&doorbells.jobs).map(|(head, rung)| head.ne(*rung));
         let fresh = fresh.reduce(|one, other| one | other).unwrap_or_else(|| b.constant(false));
         let stays = fresh & control.ne(doorbell::ABORT);
         b.if_else(
             stays,
-            || self.say(true),
+            || self.report(true),
             || {
                 self.alone(|| {
                     b.if_else(
@@ -405,7 +409,7 @@ mod tests {
         b.warp_roles(pgemm_ir::Occupancy::ONE_CTA, |roles| {
             roles.role("all", 1, 128, |_| {
                 let jobs = b.param::<ty::U32>("jobs");
-                let told = b.param::<ty::U64>("told");
+                let shared = b.param::<ty::U64>("shared");
                 let thread = b.special(Special::Thread);
                 b.grid_dependency_wait();
                 let tiles = b.constant(0);
@@ -422,7 +426,7 @@ mod tests {
                 let next = after.is_free(after.jobs).select(1, 0);
                 let last = after.is_free((after.jobs + (RING_SLOTS - 1)) & JOB_MASK).select(1, 0);
                 let ahead = (after.free_to - after.jobs) & JOB_MASK;
-                b.store_global(told.byte_offset(thread * 16), [ahead, next, last, after.jobs]);
+                b.store_global(shared.byte_offset(thread * 16), [ahead, next, last, after.jobs]);
             });
         });
         pgemm_ir::optimise(b.finish().unwrap()).unwrap()
@@ -435,12 +439,12 @@ mod tests {
         let kernel = kernel();
         for jobs in [0, 7, JOB_MASK - 500, JOB_MASK] {
             let mut memory = Memory::new();
-            let told = memory.allocate("told", THREADS as usize * 16);
-            let arguments = vec![Argument::U32(jobs), Argument::U64(told)];
+            let shared = memory.allocate("shared", THREADS as usize * 16);
+            let arguments = vec![Argument::U32(jobs), Argument::U64(shared)];
             let launch = Launch { grid: [1, 1, 1], arguments };
             let emulator = Emulator::new(&kernel, &launch, &mut memory, Options::default());
             emulator.unwrap().run().unwrap();
-            let words = memory.read_raw(told, THREADS as usize * 16).unwrap();
+            let words = memory.read_raw(shared, THREADS as usize * 16).unwrap();
             let words = words.as_chunks::<4>().0.iter().map(|word| u32::from_le_bytes(*word));
             let words: Vec<_> = words.collect();
             for (batches, found) in (0..).zip(words.as_chunks::<4>().0) {

@@ -224,7 +224,7 @@ impl<'k> Tickets<'k> {
 
     /// Requests the tile after the next one. The producer calls this once for each tile that it
     /// takes.
-    pub(crate) fn ask(&self) {
+    pub(crate) fn request(&self) {
         self.b.smem_address(self.requests).mbarrier_arrive();
     }
 
@@ -246,7 +246,7 @@ impl<'k> Tickets<'k> {
             |(cursor, phase, last, _)| {
                 let ticket = self.ticket();
                 let published = self.wait_for(ticket);
-                let there = self.is_there(published, ticket);
+                let there = self.is_published(published, ticket);
                 let nothing = || (last, b.constant(false));
                 let next = || {
                     let same = (ticket - last.first).lt(last.tiles);
@@ -280,7 +280,11 @@ impl<'k> Tickets<'k> {
     }
 
     /// Whether the tile of a ticket has been published and has not been given up.
-    fn is_there(&self, published: Published<'k>, ticket: Val<'k, ty::U32>) -> Val<'k, ty::Bool> {
+    fn is_published(
+        &self,
+        published: Published<'k>,
+        ticket: Val<'k, ty::U32>,
+    ) -> Val<'k, ty::Bool> {
         // Numbers wrap. The distance to a published tile is less than half of their range.
         let ahead = published.word.low_word() - ticket - 1;
         ahead.lt(1 << 31) & published.word.ne(GIVEN_UP)
@@ -290,7 +294,7 @@ impl<'k> Tickets<'k> {
     fn wait_for(&self, ticket: Val<'k, ty::U32>) -> Published<'k> {
         self.b.while_(
             self.published(),
-            |published| !self.is_there(published, ticket) & published.word.lt(LAST),
+            |published| !self.is_published(published, ticket) & published.word.lt(LAST),
             |_| self.published(),
         )
     }

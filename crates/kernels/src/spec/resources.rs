@@ -307,13 +307,13 @@ impl Spec {
         use crate::epilogue::BiasAlong;
         let Some(along) = self.epilogue.bias() else { return BiasLoads::WithStore };
         let per_pair = dtype::bias_type(self.output).bytes();
-        let (of_tile, of_staging_tile) = match along {
+        let (tile_registers, staging_registers) = match along {
             BiasAlong::M => (2 * self.blocks(), 0),
             BiasAlong::N => (self.tile.n / 4 * per_pair / 4, staging.columns() / 4 * per_pair / 4),
         };
-        if self.schedule() == Schedule::Cooperative && of_tile <= registers.spare() {
+        if self.schedule() == Schedule::Cooperative && tile_registers <= registers.spare() {
             BiasLoads::BeforeMainloop
-        } else if of_staging_tile > registers.spare() {
+        } else if staging_registers > registers.spare() {
             BiasLoads::ByElement
         } else {
             BiasLoads::WithStore

@@ -251,14 +251,14 @@ impl Spec {
         let columns_per_register = 2 * wgmma.sums_per_register();
         let promoted = wgmma.promotion().is_some();
         let blocks = self.blocks() * self.accumulator_sets() + u32::from(promoted);
-        let beside = registers.needed() - registers.accumulators;
-        let whole = (blocks, registers.budget.consumer, beside);
+        let others = registers.needed() - registers.accumulators;
+        let whole = (blocks, registers.budget.consumer, others);
         let one = (1, registers.at_launch, super::resources::WGMMA_OTHER);
-        for (blocks, available, beside) in [whole, one] {
+        for (blocks, available, others) in [whole, one] {
             let accumulators = blocks * self.tile.n / columns_per_register;
-            let needed = accumulators + beside;
+            let needed = accumulators + others;
             if needed > available {
-                let most = (available - beside) * columns_per_register / blocks;
+                let most = (available - others) * columns_per_register / blocks;
                 let step = self.column_step();
                 return Err(SpecError::Registers {
                     tile: self.tile,

@@ -150,7 +150,7 @@ impl<'k> Writer<'_, 'k> {
         let layout = &self.addresses.tile;
         let strides = [0, 1].map(|mode| layout.stride().modes()[mode].leaves()[0] as u32);
         let bytes = (row * strides[0] + column * strides[1]) * self.element.bytes();
-        self.buffer.offset(SwizzledOffset::new(bytes, self.staging.swizzle()).beside(first))
+        self.buffer.offset(SwizzledOffset::new(bytes, self.staging.swizzle()).plus(first))
     }
 
     fn groups(&self) -> u32 {

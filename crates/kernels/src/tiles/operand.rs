@@ -49,9 +49,9 @@ pub struct StageTile {
 }
 
 impl OperandTile {
-    /// A tile of `mn × k` elements that `peers` CTAs load for each other: each CTA a slice of it,
     /// A tile of `mn × k` elements that `peers` CTAs load together. Each CTA loads a slice of each
     /// tile, or the CTAs load whole tiles alternately.
+    pub fn new(element: Element, major: OperandMajor, mn: u32, k: u32, peers: u32) -> Self {
         OperandTile { element, major, mn, k, peers }
     }
 

@@ -104,29 +104,29 @@ impl<'k> StagedFixup<'k> {
     ) -> Val<'k, ty::U32> {
         let b = self.b;
         let owners = outcome.owners;
-        let asks = outcome.pieces.eq(1) & owners.ne(1);
+        let checks_handed_over = outcome.pieces.eq(1) & owners.ne(1);
         let (_, _, c_parity) = b.while_(
-            (outcome.pieces, asks, c_parity),
-            |(whose, _, _)| whose.ne(0),
-            |(whose, asks, c_parity)| {
+            (outcome.pieces, checks_handed_over, c_parity),
+            |(owned, _, _)| owned.ne(0),
+            |(owned, checks_handed_over, c_parity)| {
                 let start = (b.constant::<ty::U32>(0), c_parity);
                 let (_, c_parity) = b.for_carry(0, pieces, 1, start, |piece, (owner, c_parity)| {
-                    let theirs = (whose >> owner & 1).ne(0);
-                    let c_parity = b.if_else(theirs, || store(piece, c_parity), || c_parity);
+                    let is_owned = (owned >> owner & 1).ne(0);
+                    let c_parity = b.if_else(is_owned, || store(piece, c_parity), || c_parity);
                     let next = owner + 1;
                     (next.eq(owners).select(0, next), c_parity)
                 });
-                let nothing = || b.constant(0);
+                let no_owners = || b.constant(0);
                 let more = if pieces == 1 {
-                    nothing()
+                    no_owners()
                 } else {
-                    let tell = || {
+                    let read_handed_over = || {
                         let word = words.offset(HANDED_OVER_WORD);
                         b.if_(warpgroup.leads, || b.store_shared(word, [outcome.handed_over]));
                         warpgroup.sync();
                         self.broadcast(word)
                     };
-                    b.if_else(asks, tell, nothing)
+                    b.if_else(checks_handed_over, read_handed_over, no_owners)
                 };
                 (more, b.constant(false), c_parity)
             },

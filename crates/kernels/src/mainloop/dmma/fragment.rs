@@ -77,7 +77,7 @@ impl Orders {
     /// (lane, value) → row, and (lane, value) → column, of the sums of a block of 16 rows and 16
     /// columns.
     pub(super) fn sums(&self, mma: &WarpMma) -> Result<[Layout; 2], CuteError> {
-        let sums = Block::of_sums(mma)?;
+        let sums = Block::sums_fragment(mma)?;
         let lines = Tiler::Tuple(vec![(&self.a_lines).into(), (&self.b_lines).into()]);
         let block = i64::from(BLOCK_LINES);
         // The two coordinates of a position, each as a layout.
@@ -99,17 +99,17 @@ pub(super) struct Block {
 
 impl Block {
     /// The A of one MMA.
-    pub(super) fn of_a(mma: &WarpMma) -> Result<Block, CuteError> {
+    pub(super) fn a_fragment(mma: &WarpMma) -> Result<Block, CuteError> {
         side_by_side(&fragments(mma)?.a, mma.m, mma.k)
     }
 
     /// The B of two MMAs.
-    pub(super) fn of_b(mma: &WarpMma) -> Result<Block, CuteError> {
+    pub(super) fn b_fragment(mma: &WarpMma) -> Result<Block, CuteError> {
         side_by_side(&fragments(mma)?.b, mma.n, mma.k)
     }
 
     /// The sums of two MMAs: (lane, value) → positions in (16 rows, 16 columns).
-    fn of_sums(mma: &WarpMma) -> Result<TvLayout, CuteError> {
+    fn sums_fragment(mma: &WarpMma) -> Result<TvLayout, CuteError> {
         let beside = i64::from(mma.m * mma.n);
         let second = Layout::new(i64::from(BLOCK_LINES / mma.n), beside)?;
         let layout = with_values(fragments(mma)?.c.layout(), &second)?;
@@ -264,8 +264,8 @@ mod tests {
                         depths: orders.depths.clone(),
                     }
                 };
-                let a = operand(a_major, Block::of_a(&mma).unwrap(), &orders.a_lines);
-                let b = operand(b_major, Block::of_b(&mma).unwrap(), &orders.b_lines);
+                let a = operand(a_major, Block::a_fragment(&mma).unwrap(), &orders.a_lines);
+                let b = operand(b_major, Block::b_fragment(&mma).unwrap(), &orders.b_lines);
                 all.push((a_major, [a, b]));
             }
         }

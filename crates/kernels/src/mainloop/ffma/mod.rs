@@ -44,9 +44,9 @@ pub(crate) struct ThreadPlace<'k> {
 }
 
 /// A thread's elements of A and B at one depth.
-pub(crate) struct Held<'k> {
+pub(crate) struct StepFragments<'k> {
     a: Vec<Val<'k, ty::F32>>,
-    bt: Vec<Val<'k, ty::F32>>,
+    b_operand: Vec<Val<'k, ty::F32>>,
 }
 
 impl<'k> FfmaMainloop<'k> {
@@ -95,15 +95,15 @@ impl<'k> FfmaMainloop<'k> {
     /// shorter side, so that neighbouring multiply-adds share an operand. The shared operand is not
     /// read again. So each multiply-add reads two registers, which is what the register file
     /// delivers in a cycle.
-    fn multiply_step(&self, sums: &mut [Val<'k, ty::F32>], held: &Held<'k>) {
-        let (rows, columns) = (held.a.len(), held.bt.len());
+    fn multiply_step(&self, sums: &mut [Val<'k, ty::F32>], current: &StepFragments<'k>) {
+        let (rows, columns) = (current.a.len(), current.b_operand.len());
         let (long, short) = (rows.max(columns), rows.min(columns));
         for line in 0..long {
             for step in 0..short {
                 let step = if line % 2 == 0 { step } else { short - 1 - step };
                 let (i, j) = if rows < columns { (step, line) } else { (line, step) };
                 let sum = &mut sums[i * columns + j];
-                *sum = held.a[i].mul_add(held.bt[j], *sum);
+                *sum = current.a[i].mul_add(current.b_operand[j], *sum);
             }
         }
     }
@@ -193,7 +193,7 @@ impl<'k> RegisterSums<'k> for FfmaMainloop<'k> {
 
 impl<'k> Fragments<'k> for FfmaMainloop<'k> {
     type Consumer = ThreadPlace<'k>;
-    type Held = Held<'k>;
+    type StepFragments = StepFragments<'k>;
     type Sums = Vec<Val<'k, ty::F32>>;
 
     fn operands(&self) -> &Operands<'k> {
@@ -216,32 +216,32 @@ impl<'k> Fragments<'k> for FfmaMainloop<'k> {
         }
     }
 
-    fn load(&self, place: &ThreadPlace<'k>, at: Step<'k>) -> Held<'k> {
-        Held { a: self.fragment(0, place, at), bt: self.fragment(1, place, at) }
+    fn load(&self, place: &ThreadPlace<'k>, at: Step<'k>) -> StepFragments<'k> {
+        StepFragments { a: self.fragment(0, place, at), b_operand: self.fragment(1, place, at) }
     }
 
     fn step(
         &self,
         place: &ThreadPlace<'k>,
         sums: &mut Self::Sums,
-        held: Held<'k>,
+        current: StepFragments<'k>,
         next: Step<'k>,
-    ) -> Held<'k> {
+    ) -> StepFragments<'k> {
         let next = self.load(place, next);
-        self.multiply_step(sums, &held);
+        self.multiply_step(sums, &current);
         next
     }
 
-    fn last_step(&self, sums: &mut Self::Sums, held: Held<'k>) {
-        self.multiply_step(sums, &held);
+    fn last_step(&self, sums: &mut Self::Sums, current: StepFragments<'k>) {
+        self.multiply_step(sums, &current);
     }
 }
 
-impl<'k> Carried<'k> for Held<'k> {
+impl<'k> Carried<'k> for StepFragments<'k> {
     type Static = [Vec<Type>; 2];
 
     fn split(self, values: &mut Vec<ValueId>) -> Self::Static {
-        [self.a, self.bt].map(|fragments| fragments.split(values))
+        [self.a, self.b_operand].map(|fragments| fragments.split(values))
     }
 
     fn join(
@@ -249,7 +249,7 @@ impl<'k> Carried<'k> for Held<'k> {
         values: &mut std::vec::IntoIter<ValueId>,
         fixed: Self::Static,
     ) -> Self {
-        let [a, bt] = fixed.map(|fixed| Carried::join(b, values, fixed));
-        Held { a, bt }
+        let [a, b_operand] = fixed.map(|fixed| Carried::join(b, values, fixed));
+        StepFragments { a, b_operand }
     }
 }

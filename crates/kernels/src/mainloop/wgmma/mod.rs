@@ -40,7 +40,7 @@ pub(crate) struct WgmmaMainloop<'k, S> {
     /// How A is read: from shared memory or through registers.
     a: ReadsA,
     /// The descriptors by which MMAs read B.
-    bt: DescriptorReader,
+    b_operand: DescriptorReader,
     /// Bytes from the first warpgroup's rows of A to the second warpgroup's.
     part_bytes: u32,
     /// MMAs of each block of 64 rows in a pass, and passes of a stage. There is more than one pass
@@ -77,9 +77,9 @@ struct DescriptorReader {
 impl DescriptorReader {
     /// A reader for MMAs that begin at these depths, over `blocks` blocks of 64 rows.
     fn new(tile: OperandTile, depths: &[u32], blocks: u32) -> Result<Self, CuteError> {
-        let of_block =
+        let block_offsets =
             |block: u32| depths.iter().map(|&k| tile.operand_offset(64 * block, k)).collect();
-        let offsets = (0..blocks).map(of_block).collect::<Result<_, CuteError>>()?;
+        let offsets = (0..blocks).map(block_offsets).collect::<Result<_, CuteError>>()?;
         Ok(DescriptorReader { descriptor: tile.descriptor()?, offsets })
     }
 }
@@ -135,7 +135,7 @@ impl<'k, S: AtomicSum> WgmmaMainloop<'k, S> {
             products: wgmma.products(),
             summation: wgmma.summation,
             a,
-            bt: DescriptorReader::new(b_tile, &b_depths, 1)?,
+            b_operand: DescriptorReader::new(b_tile, &b_depths, 1)?,
             part_bytes: a_tile.operand_offset(next_part, 0)?,
             steps: a_depths.len() / passes,
             passes,
@@ -282,12 +282,12 @@ impl<'k, S: AtomicSum> Issuer<'_, 'k, S> {
 
     /// The descriptors of the operands of a stage.
     fn stage(&self, slot: &ReadSlot<'k>) -> Vec<Val<'k, ty::Descriptor>> {
-        let WgmmaMainloop { b, operands, bt, sides, .. } = self.mainloop;
+        let WgmmaMainloop { b, operands, b_operand, sides, .. } = self.mainloop;
         let descriptor = |(index, side): (usize, &Side)| {
             let tile = operands.stage(index, slot.stage());
             match side {
                 Side::M => b.descriptor(tile.offset(self.first), self.a.descriptor),
-                Side::N => b.descriptor(tile, bt.descriptor),
+                Side::N => b.descriptor(tile, b_operand.descriptor),
             }
         };
         sides.iter().enumerate().map(descriptor).collect()
@@ -313,13 +313,13 @@ impl<'k, S: AtomicSum> Issuer<'_, 'k, S> {
     fn mma(
         &self,
         batch: &Batch<'k, '_>,
-        [a, bt]: [Val<'k, ty::Descriptor>; 2],
+        [a, b_operand]: [Val<'k, ty::Descriptor>; 2],
         (block, to): (usize, usize),
         at: usize,
         accumulate: bool,
     ) {
         let a = a.advance(self.a.offsets[block][at]);
-        let bt = bt.advance(self.mainloop.bt.offsets[0][at]);
-        batch.mma(to, a, bt, accumulate);
+        let b_operand = b_operand.advance(self.mainloop.b_operand.offsets[0][at]);
+        batch.mma(to, a, b_operand, accumulate);
     }
 }

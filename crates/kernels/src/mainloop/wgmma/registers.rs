@@ -81,7 +81,8 @@ impl<'k, S: AtomicSum> WgmmaMainloop<'k, S> {
         let b = self.b;
         let (stage, parts) = (slot.stage(), reader.loads.len());
         let [_, right] = self.products[0];
-        let bt = b.descriptor(self.operands().stage(right, stage), self.bt.descriptor);
+        let b_operand =
+            b.descriptor(self.operands().stage(right, stage), self.b_operand.descriptor);
         let mut slot = Some(slot);
         let mut at = 0;
         for part in 0..parts {
@@ -89,8 +90,8 @@ impl<'k, S: AtomicSum> WgmmaMainloop<'k, S> {
             let issue = |batch: &Batch<'k, '_>| {
                 for fragments in fragments {
                     for (block, fragment) in fragments.into_iter().enumerate() {
-                        let bt = bt.advance(self.bt.offsets[0][at]);
-                        batch.mma_of_registers(block, fragment, bt, !is_first || at > 0);
+                        let b_operand = b_operand.advance(self.b_operand.offsets[0][at]);
+                        batch.mma_of_registers(block, fragment, b_operand, !is_first || at > 0);
                     }
                     at += 1;
                 }
@@ -126,8 +127,8 @@ impl<'k, S: AtomicSum> WgmmaMainloop<'k, S> {
         // The alignment of stages and of warpgroups' rows exceeds the bits that the swizzle flips.
         let start = stage * bytes + first;
         let fragment = |loads: &[SwizzledOffset; 2]| {
-            let [[a0, a1], [a2, a3]] = loads
-                .map(|load| self.b.load_shared::<ty::B32, 2>(region.offset(load.beside(start))));
+            let [[a0, a1], [a2, a3]] =
+                loads.map(|load| self.b.load_shared::<ty::B32, 2>(region.offset(load.plus(start))));
             FragmentOfA::new([a0, a1, a2, a3])
         };
         loads.iter().map(|blocks| blocks.iter().map(fragment).collect()).collect()

@@ -162,14 +162,14 @@ impl<'k> Tickets<'k> {
         let (waits, ..) = b.while_(
             (waits(), b.constant(false), b.constant::<ty::U32>(1)),
             |(waits, given_up, _)| waits & !given_up,
-            |(_, _, looks)| {
+            |(_, _, polls)| {
                 // Now and then the loop checks whether tiles have been given up.
                 let given_up = b.if_else(
-                    (looks % LOOKS_BETWEEN).eq(0),
+                    (polls % LOOKS_BETWEEN).eq(0),
                     || self.published().word.eq(GIVEN_UP),
                     || b.constant(false),
                 );
-                (waits(), given_up, looks + 1)
+                (waits(), given_up, polls + 1)
             },
         );
         // The earlier job stored by TMA what this job loads by TMA.
