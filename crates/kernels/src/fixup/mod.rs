@@ -54,7 +54,7 @@ impl<'k> Share<'k> {
         Share { arrived: at, first: at, own: at, other: at, count, from_slots }
     }
 
-    /// Whether only one more arrival follows the arrival that found the counter at `place`.
+    /// Whether exactly one arrival is missing when the counter stands at `place`.
     fn is_last(&self, place: Val<'k, ty::U32>) -> Val<'k, ty::Bool> {
         (place % self.count).eq(self.count - 1)
     }

@@ -66,9 +66,9 @@ impl<'k> Progress<'k> {
         Progress { free_to: (self.jobs + RING_SLOTS) & JOB_MASK, ..self }
     }
 
-    /// The state with more jobs published. `free_to` never lies more than a ring behind the
-    /// published jobs: job numbers wrap, and knowledge about old jobs must not be taken for
-    /// knowledge about future jobs.
+    /// The state with more jobs published. The end of the free slots never falls behind these
+    /// jobs. Otherwise, as job numbers wrap, knowledge about old jobs would be taken for knowledge
+    /// about future jobs.
     fn with_published(self, tiles: Val<'k, ty::U32>, count: Val<'k, ty::U32>) -> Self {
         let jobs = (self.jobs + count) & JOB_MASK;
         let is_ahead = ((self.free_to - jobs) & JOB_MASK).lt(RING_SLOTS);

@@ -1,6 +1,6 @@
-//! A covering set of specs. A choice is a set of types, majors, tile, depth, stages and cluster.
-//! Every two choices that are legal together occur together in one spec, whether the catalogue has
-//! this spec or not. Further specs follow that few of these pairs lead to.
+//! A covering set of specs. Take any two settings among types, majors, tile, depth, stages and
+//! cluster. If they are legal together, they occur together in one spec of the set, whether the
+//! catalogue has this spec or not. Further specs follow that few of these pairs lead to.
 
 use std::cmp::Reverse;
 
