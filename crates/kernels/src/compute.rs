@@ -67,18 +67,18 @@ pub(crate) trait Compute: Sum {
 
 /// A type of sums that can become results of type `R`. The result is the same value, or for
 /// integers the binary32 nearest to it, rounded to nearest even.
-pub(crate) trait Gives<R: Compute>: Sum {
+pub(crate) trait ConvertsTo<R: Compute>: Sum {
     /// The result of a sum.
     fn result(sum: Val<'_, Self>) -> Val<'_, R>;
 }
 
-impl<S: Compute> Gives<S> for S {
+impl<S: Compute> ConvertsTo<S> for S {
     fn result(sum: Val<'_, S>) -> Val<'_, S> {
         sum
     }
 }
 
-impl Gives<ty::F32> for ty::S32 {
+impl ConvertsTo<ty::F32> for ty::S32 {
     fn result(sum: Val<'_, Self>) -> Val<'_, ty::F32> {
         sum.to_f32()
     }

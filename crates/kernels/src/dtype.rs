@@ -1,6 +1,6 @@
-//! The table of products. A row says which operand types are multiplied, by which instruction, in
-//! which type they are summed, and which types D can have. Kernels, planner and host read this
-//! table. Facts about a single type are in [`Element`]'s own table.
+//! The table of products. A row has the operand types, the instruction that multiplies them, the
+//! type of the sums, and the types that D can have. Kernels, planner and host read this table.
+//! Facts about a single type are in [`Element`]'s own table.
 
 use std::fmt;
 

@@ -1,5 +1,5 @@
 //! Kernels composed of parts: a work source, operands, a mainloop and an output, run by one
-//! persistent loop. [`declare`] makes the parts of a spec; [`Composition::write`] is the loop.
+//! persistent loop. [`declare`] makes the parts of a spec, and [`Composition::write`] is the loop.
 
 use pgemm_cute::CuteError;
 use pgemm_ir::{
@@ -7,7 +7,7 @@ use pgemm_ir::{
     Special, Val, WARPGROUP_WARPS, ty,
 };
 
-use crate::compute::{AtomicSum, Compute, Gives};
+use crate::compute::{AtomicSum, Compute, ConvertsTo};
 use crate::fixup::staged::StagedFixup;
 use crate::fixup::threads::ThreadFixup;
 use crate::launch::{Parameter, Signature, Work, Workspace};
@@ -179,7 +179,7 @@ fn declare_wgmma<'k, S, R>(
     wgmma: &WgmmaSpec,
 ) -> Result<Declared<'k>, CuteError>
 where
-    S: AtomicSum + Gives<R>,
+    S: AtomicSum + ConvertsTo<R>,
     R: StagedResult,
 {
     let operands = spec.stage_operands().into_iter();
@@ -341,23 +341,24 @@ where
         let worker = self.output.worker(&self.mainloop, consumer, part);
         let walker = Walker::Consumer { leads: self.output.leads(&worker) };
         let operands = self.mainloop.operands();
-        let item = |item: &Item<'k, S::Result>, (cursor, (state, known)), issued: &dyn Fn()| {
-            let known = self.source.begin(item, walker, known);
-            let origin = || self.source.origin(item);
-            let work = WorkItem { item, origin: &origin };
-            let prepared = self.output.prepare(&worker, &work);
-            let look_ahead = || b.scope("look ahead", || self.output.look_ahead(&worker, item));
-            let look_ahead = self.output.looks_ahead().then_some(look_ahead);
-            let (sums, cursor, ahead) = b.scope("mainloop", || {
-                let consumer = self.output.consumer(&worker);
-                self.mainloop.multiply(consumer, &item.segment, cursor, look_ahead, issued)
-            });
-            let found = (prepared, ahead);
-            let state = self.output.finish(&worker, &self.mainloop, &work, sums, found, state);
-            self.source.finished(item, walker);
-            (cursor, (state, known))
-        };
-        let start = (operands.start(), (self.output.start(), self.source.nothing_known()));
+        let item =
+            |item: &Item<'k, S::Result>, (cursor, (state, problem_state)), issued: &dyn Fn()| {
+                let problem_state = self.source.begin(item, walker, problem_state);
+                let origin = || self.source.origin(item);
+                let work = WorkItem { item, origin: &origin };
+                let prepared = self.output.prepare(&worker, &work);
+                let look_ahead = || b.scope("look ahead", || self.output.look_ahead(&worker, item));
+                let look_ahead = self.output.looks_ahead().then_some(look_ahead);
+                let (sums, cursor, ahead) = b.scope("mainloop", || {
+                    let consumer = self.output.consumer(&worker);
+                    self.mainloop.multiply(consumer, &item.segment, cursor, look_ahead, issued)
+                });
+                let found = (prepared, ahead);
+                let state = self.output.finish(&worker, &self.mainloop, &work, sums, found, state);
+                self.source.finished(item, walker);
+                (cursor, (state, problem_state))
+            };
+        let start = (operands.start(), (self.output.start(), self.source.initial_state()));
         match schedule {
             Schedule::Cooperative => {
                 self.source.for_each(walker, start, |work, at| item(work, at, &|| {}));

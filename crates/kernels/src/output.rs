@@ -5,7 +5,7 @@ use std::marker::PhantomData;
 
 use pgemm_ir::{Carried, KernelBuilder, Special, Val, WARPGROUP_THREADS, ty};
 
-use crate::compute::{AtomicSum, Compute, Gives};
+use crate::compute::{AtomicSum, Compute, ConvertsTo};
 use crate::coordinates::TileOrigin;
 use crate::fixup::staged::{LookAhead, StagedFixup};
 use crate::fixup::threads::ThreadFixup;
@@ -107,7 +107,7 @@ pub(crate) struct StagedWorker<'k> {
 
 impl<'k, S, R> Output<'k, WgmmaMainloop<'k, S>, R> for StagedTiles<'k>
 where
-    S: AtomicSum + Gives<R>,
+    S: AtomicSum + ConvertsTo<R>,
     R: StagedResult,
 {
     type Worker = StagedWorker<'k>;

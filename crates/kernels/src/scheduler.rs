@@ -80,7 +80,7 @@ pub(crate) struct Scheduler<'k> {
 
 /// The remaining part of the current worker or whole tile of a walk.
 #[derive(Clone, Copy)]
-struct Stretch<'k> {
+struct RemainingStages<'k> {
     tile: Val<'k, ty::U32>,
     k_first: Val<'k, ty::U32>,
     k_count: Val<'k, ty::U32>,
@@ -151,21 +151,21 @@ impl<'k> Scheduler<'k> {
         let (units, step) = (self.units, b.special(Special::ClusterCount));
         let unit = b.special(Special::Cluster);
         let (_, _, carried) = b.while_(
-            (unit, self.stretch(unit), init),
+            (unit, self.all_stages(unit), init),
             |(unit, _, _)| unit.lt(units),
-            |(unit, stretch, carried)| {
-                let segment = self.segment(unit, stretch);
-                let left = stretch.k_count - segment.k_count;
+            |(unit, remaining, carried)| {
+                let segment = self.segment(unit, remaining);
+                let left = remaining.k_count - segment.k_count;
                 let carried = body(segment, carried);
-                let (unit, stretch) = b.if_else(
+                let (unit, remaining) = b.if_else(
                     left.eq(0),
-                    || (unit + step, self.stretch(unit + step)),
+                    || (unit + step, self.all_stages(unit + step)),
                     || {
                         let k_first = b.constant(0);
-                        (unit, Stretch { tile: stretch.tile + 1, k_first, k_count: left })
+                        (unit, RemainingStages { tile: remaining.tile + 1, k_first, k_count: left })
                     },
                 );
-                (unit, stretch, carried)
+                (unit, remaining, carried)
             },
         );
         carried
@@ -182,20 +182,20 @@ impl<'k> Scheduler<'k> {
         let b = self.b;
         let (unit, step) = (b.special(Special::Cluster), b.special(Special::ClusterCount));
         b.for_carry(unit, self.units, step, init, |unit, carried| {
-            body(self.stretch(unit).k_count, carried)
+            body(self.all_stages(unit).k_count, carried)
         })
     }
 
-    /// The part of a stretch that lies in its first tile.
-    fn segment(&self, unit: Val<'k, ty::U32>, stretch: Stretch<'k>) -> Segment<'k> {
-        let k_count = (self.k_tiles.value - stretch.k_first).min(stretch.k_count);
+    /// The part of the remaining stages that lies in their first tile.
+    fn segment(&self, unit: Val<'k, ty::U32>, remaining: RemainingStages<'k>) -> Segment<'k> {
+        let k_count = (self.k_tiles.value - remaining.k_first).min(remaining.k_count);
         let step = self.b.special(Special::ClusterCount);
-        let ends = (stretch.k_count - k_count).eq(0);
+        let ends = (remaining.k_count - k_count).eq(0);
         Segment {
-            k_first: stretch.k_first,
+            k_first: remaining.k_first,
             k_count,
             whole: k_count.eq(self.k_tiles.value),
-            tile: stretch.tile,
+            tile: remaining.tile,
             unit,
             last: ends & (unit + step).ge(self.units),
         }
@@ -209,8 +209,8 @@ impl<'k> Scheduler<'k> {
         beside * splits + at_k
     }
 
-    /// The whole stretch of a unit. This is a worker's share of the split tiles, or a whole tile.
-    fn stretch(&self, unit: Val<'k, ty::U32>) -> Stretch<'k> {
+    /// All stages of a unit. This is a worker's share of the split tiles, or a whole tile.
+    fn all_stages(&self, unit: Val<'k, ty::U32>) -> RemainingStages<'k> {
         let Split { tiles, workers, share, larger, .. } = self.split;
         self.b.if_else(
             unit.lt(workers),
@@ -219,9 +219,9 @@ impl<'k> Scheduler<'k> {
                 let begin = worker * share.value + worker.min(larger);
                 let k_count = share.value + worker.lt(larger).select(1, 0);
                 let (tile, k_first) = self.k_tiles.divide(begin);
-                Stretch { tile, k_first, k_count }
+                RemainingStages { tile, k_first, k_count }
             },
-            || Stretch {
+            || RemainingStages {
                 tile: tiles + (unit - workers),
                 k_first: self.b.constant(0),
                 k_count: self.k_tiles.value,
@@ -261,7 +261,7 @@ impl<'k> Scheduler<'k> {
     }
 }
 
-impl<'k> Carried<'k> for Stretch<'k> {
+impl<'k> Carried<'k> for RemainingStages<'k> {
     type Static = ();
 
     fn split(self, values: &mut Vec<ValueId>) {
@@ -270,6 +270,6 @@ impl<'k> Carried<'k> for Stretch<'k> {
 
     fn join(b: &'k KernelBuilder, values: &mut std::vec::IntoIter<ValueId>, (): ()) -> Self {
         let [tile, k_first, k_count] = std::array::from_fn(|_| Val::join(b, values, Type::U32));
-        Stretch { tile, k_first, k_count }
+        RemainingStages { tile, k_first, k_count }
     }
 }

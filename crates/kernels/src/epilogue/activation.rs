@@ -48,7 +48,7 @@ struct Row {
     /// The formula, in one line for the help of the command.
     formula: &'static str,
     /// The parameters.
-    takes: Takes,
+    parameter_rules: ParameterRules,
     /// The code in binary32.
     binary32: Code<ty::F32>,
     /// The code in binary64.
@@ -71,7 +71,7 @@ struct Row {
 
 /// The parameters of an activation. They are numbers of the launch, so that one kernel computes the
 /// function for any values.
-struct Takes {
+struct ParameterRules {
     /// The names of the parameters, at most [`MOST_PARAMETERS`].
     names: &'static [&'static str],
     /// The advice to users if values are not allowed.
@@ -81,7 +81,7 @@ struct Takes {
 }
 
 /// No parameters, for functions of x alone.
-const NO_PARAMETERS: Takes = Takes { names: &[], rule: "", allows: |_| true };
+const NO_PARAMETERS: ParameterRules = ParameterRules { names: &[], rule: "", allows: |_| true };
 
 /// 2 to the power of −`bits`.
 const fn parts(bits: u32) -> f64 {
@@ -91,7 +91,7 @@ const fn parts(bits: u32) -> f64 {
 const RELU: Row = Row {
     name: "relu",
     formula: "max(x, 0)",
-    takes: NO_PARAMETERS,
+    parameter_rules: NO_PARAMETERS,
     binary32: |x, _, _| x.max_nan(0.0),
     binary64: |x, _, _| x.lt(0.0).select(0.0, x),
     reference: |x, _| x.max(0.0),
@@ -105,7 +105,7 @@ const RELU: Row = Row {
 const GELU: Row = Row {
     name: "gelu",
     formula: "x·Φ(x), by the error function",
-    takes: NO_PARAMETERS,
+    parameter_rules: NO_PARAMETERS,
     binary32: |x, _, output| gelu(x, if output.bytes() <= 2 { &NARROW } else { &WIDE }),
     binary64: |x, _, _| gelu_64(x),
     reference: |x, _| x * (0.5 * libm::erfc(-x * FRAC_1_SQRT_2)),
@@ -120,7 +120,7 @@ const GELU: Row = Row {
 const SILU: Row = Row {
     name: "silu",
     formula: "x / (1 + exp(−x))",
-    takes: NO_PARAMETERS,
+    parameter_rules: NO_PARAMETERS,
     binary32: |x, _, _| {
         let x = x.max_nan(SILU_ENDS);
         let decay = (x * -std::f32::consts::LOG2_E).exp2();
@@ -143,7 +143,7 @@ const SILU: Row = Row {
 const TANH: Row = Row {
     name: "tanh",
     formula: "the hyperbolic tangent",
-    takes: NO_PARAMETERS,
+    parameter_rules: NO_PARAMETERS,
     binary32: |x, _, _| {
         let magnitude = x.abs();
         let decay = (magnitude * (-2.0 * std::f32::consts::LOG2_E)).exp2();
@@ -179,7 +179,7 @@ const TANH: Row = Row {
 const SIGMOID: Row = Row {
     name: "sigmoid",
     formula: "1 / (1 + exp(−x))",
-    takes: NO_PARAMETERS,
+    parameter_rules: NO_PARAMETERS,
     binary32: |x, _, _| ((x * -std::f32::consts::LOG2_E).exp2() + 1.0).reciprocal(),
     binary64: |x, _, _| {
         let decay = exponential(x.abs().min(SILU_ENDS_64).negated());
@@ -198,7 +198,7 @@ const SIGMOID: Row = Row {
 const GELU_TANH: Row = Row {
     name: "gelu_tanh",
     formula: "x·(1 + tanh(√(2/π)·(x + 0.044715·x³))) / 2",
-    takes: NO_PARAMETERS,
+    parameter_rules: NO_PARAMETERS,
     binary32: |x, _, _| {
         let x = x.max_nan(-GELU_ENDS);
         let scale = -2.0 * GELU_TANH_SCALE * std::f64::consts::LOG2_E;
@@ -224,7 +224,7 @@ const GELU_TANH: Row = Row {
 const CLAMP: Row = Row {
     name: "clamp",
     formula: "min(max(x, lower), upper)",
-    takes: Takes {
+    parameter_rules: ParameterRules {
         names: &["lower", "upper"],
         rule: "lower must be at most upper, and neither NaN: write the smaller one first, and -inf or inf for none",
         allows: |bounds| bounds[0] <= bounds[1],
@@ -292,7 +292,7 @@ impl Activation {
 
     /// The names of the parameters.
     pub const fn parameters(self) -> &'static [&'static str] {
-        self.row().takes.names
+        self.row().parameter_rules.names
     }
 
     /// The form in texts of users, with parameters: `name(first,second)`.
@@ -305,12 +305,12 @@ impl Activation {
 
     /// Whether the activation takes these values. There must be one value for each parameter.
     pub(super) fn allows(self, values: &[f64]) -> bool {
-        (self.row().takes.allows)(values)
+        (self.row().parameter_rules.allows)(values)
     }
 
     /// The advice to users if values are not allowed.
     pub(super) const fn rule(self) -> &'static str {
-        self.row().takes.rule
+        self.row().parameter_rules.rule
     }
 
     /// The value on the host, with these parameters. NaN stays NaN. A zero keeps its sign if the

@@ -155,9 +155,9 @@ impl<'k, R: Compute> QueueSource<'k, R> {
 impl<'k, R: Compute> Source<'k> for QueueSource<'k, R> {
     type Result = R;
     /// The stamp of the last record whose tensor maps the walker has acquired.
-    type Known = Val<'k, ty::U32>;
+    type ProblemState = Val<'k, ty::U32>;
 
-    fn nothing_known(&self) -> Val<'k, ty::U32> {
+    fn initial_state(&self) -> Val<'k, ty::U32> {
         // No record has stamp 0.
         self.b.constant(0)
     }
@@ -167,11 +167,11 @@ impl<'k, R: Compute> Source<'k> for QueueSource<'k, R> {
         &self,
         Item { problem, job, .. }: &Item<'k, R>,
         walker: Walker<'k>,
-        known: Val<'k, ty::U32>,
+        problem_state: Val<'k, ty::U32>,
     ) -> Val<'k, ty::U32> {
         let b = self.b;
-        let Some(Job { stamp, .. }) = *job else { return known };
-        let is_new = stamp.ne(known);
+        let Some(Job { stamp, .. }) = *job else { return problem_state };
+        let is_new = stamp.ne(problem_state);
         match walker {
             Walker::Loader => {
                 b.if_(is_new, || problem.operands.iter().for_each(BatchMap::fence_acquire));
@@ -226,14 +226,14 @@ impl<'k, R: Compute> Source<'k> for QueueSource<'k, R> {
     fn load(&self, operands: &Operands<'k>) -> RingCursor<'k> {
         let b = self.b;
         let walker = Walker::Loader;
-        let start = (operands.start(), self.nothing_known());
-        let load = |item: &Item<'k, R>, (cursor, known)| {
-            let known = self.begin(item, walker, known);
+        let start = (operands.start(), self.initial_state());
+        let load = |item: &Item<'k, R>, (cursor, problem_state)| {
+            let problem_state = self.begin(item, walker, problem_state);
             let request_at = item.segment.k_count.max(REQUEST_AHEAD_STAGES) - REQUEST_AHEAD_STAGES;
             let before =
                 |k_tile: Val<'k, ty::U32>| b.if_(k_tile.eq(request_at), || self.tickets.ask());
             let (maps, origin) = (&item.problem.operands, self.origin(item));
-            (operands.load(maps, origin, &item.segment, cursor, before), known)
+            (operands.load(maps, origin, &item.segment, cursor, before), problem_state)
         };
         self.for_each(walker, start, load).0
     }

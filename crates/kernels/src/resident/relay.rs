@@ -86,8 +86,9 @@ impl<'k> Progress<'k> {
     }
 }
 
-/// The content of the doorbells: the number of jobs of each lane of the queue; the record of the
-/// host's last job, or [`doorbell::LOOK`], and its tiles, or 0; and the command.
+/// The content of the doorbells. It has the number of jobs of each lane of the queue, and the
+/// command. It also has the record of the host's last job, or [`doorbell::LOOK`], and the tiles of
+/// this job, or 0.
 struct Doorbells<'k> {
     jobs: Vec<Val<'k, ty::U32>>,
     hint: Val<'k, ty::U32>,
@@ -99,7 +100,7 @@ struct Doorbells<'k> {
 #[derive(Clone, Copy)]
 struct JobHint<'k> {
     /// Whether the doorbell names the job.
-    known: Val<'k, ty::Bool>,
+    is_known: Val<'k, ty::Bool>,
     record: Val<'k, ty::U32>,
     /// The job's tiles, or 0 if the doorbell does not say.
     tiles: Val<'k, ty::U32>,
@@ -167,7 +168,7 @@ impl<'k> Relay<'k> {
                 )
             },
         );
-        self.alone(|| {
+        self.in_lane_0(|| {
             for (lane, head) in (0..).zip(heads) {
                 let at = self.queue.byte_offset(queue::HEADS_AT + lane * 4);
                 b.store_ordered(at, head, Order::Relaxed, Scope::Gpu);
@@ -176,7 +177,7 @@ impl<'k> Relay<'k> {
     }
 
     /// Runs `then` in lane 0 only.
-    fn alone(&self, then: impl FnOnce()) {
+    fn in_lane_0(&self, then: impl FnOnce()) {
         self.b.if_(self.b.special(Special::Lane).eq(0), then);
     }
 
@@ -192,7 +193,9 @@ impl<'k> Relay<'k> {
     /// Tells the host whether this launch takes in jobs.
     fn report(&self, runs: bool) {
         let reported = (self.launch << 1) | u32::from(runs);
-        self.alone(|| self.b.store_ordered(self.state, reported, Order::Relaxed, Scope::System));
+        self.in_lane_0(|| {
+            self.b.store_ordered(self.state, reported, Order::Relaxed, Scope::System)
+        });
     }
 
     /// Writes the published word. Only lane 0 writes.
@@ -236,9 +239,9 @@ impl<'k> Relay<'k> {
                     let before = Progress::of(parts);
                     let head = before.heads[0];
                     let count = (end - head).min(WARP);
-                    let known = (end - head).eq(1) & hint.ne(doorbell::LOOK);
-                    let known = JobHint { known, record: hint, tiles: doorbells.tiles };
-                    let tiles = self.take(lane, count, &before, known);
+                    let is_known = (end - head).eq(1) & hint.ne(doorbell::LOOK);
+                    let hint = JobHint { is_known, record: hint, tiles: doorbells.tiles };
+                    let tiles = self.take(lane, count, &before, hint);
                     let after = before.with_published(tiles, count);
                     Progress { heads: vec![head + count], ..after }.parts()
                 },
@@ -271,7 +274,7 @@ impl<'k> Relay<'k> {
         let zero = b.constant::<ty::U32>(0);
         let [record, own, to_end, a, b_, c, d] = {
             let read = b.if_else(
-                hint.known,
+                hint.is_known,
                 || {
                     let in_record = || {
                         let words = self.records.byte_offset(hint.record * RECORD_BYTES);
@@ -315,7 +318,7 @@ impl<'k> Relay<'k> {
         b.warp_sync();
         let [end, first, record, job] = b.load_shared::<ty::U32, 4>(shared);
         let tiles = tiles + (self.uniform(end) - skipped);
-        self.alone(|| {
+        self.in_lane_0(|| {
             let at = self.queue.byte_offset(queue::LATEST_AT);
             let named = (record.widen() << queue::RECORD_BIT) | (job.widen() << queue::JOB_BIT);
             b.store_ordered(at, first.widen() | named, Order::Relaxed, Scope::Gpu);
@@ -374,7 +377,7 @@ impl<'k> Relay<'k> {
             stays,
             || self.report(true),
             || {
-                self.alone(|| {
+                self.in_lane_0(|| {
                     b.if_else(
                         control.eq(doorbell::ABORT),
                         || {

@@ -254,7 +254,7 @@ impl<'k> Tickets<'k> {
                 };
                 let (found, there) = b.if_else(there, next, nothing);
                 self.barrier(self.empty, cursor).mbarrier_wait(cursor.phase ^ 1);
-                self.hand_on(cursor, found, ticket, there);
+                self.pass_tile(cursor, found, ticket, there);
                 b.if_(there, || b.smem_address(self.requests).mbarrier_wait(phase));
                 (self.next(cursor), phase ^ 1, found, there)
             },
@@ -301,7 +301,7 @@ impl<'k> Tickets<'k> {
 
     /// Writes a tile to the ring. If `there` is false, the tile has no stages, and so its readers
     /// know that no more will come.
-    fn hand_on(
+    fn pass_tile(
         &self,
         cursor: TileCursor<'k>,
         found: FoundJob<'k>,

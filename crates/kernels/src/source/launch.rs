@@ -30,9 +30,9 @@ impl<'k, R: Compute> LaunchSource<'k, R> {
 
 impl<'k, R: Compute> Source<'k> for LaunchSource<'k, R> {
     type Result = R;
-    type Known = ();
+    type ProblemState = ();
 
-    fn nothing_known(&self) {}
+    fn initial_state(&self) {}
 
     fn begin(&self, _: &Item<'k, R>, _: Walker<'k>, (): ()) {}
 

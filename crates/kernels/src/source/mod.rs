@@ -55,10 +55,10 @@ pub(crate) trait Source<'k> {
     type Result: Compute;
 
     /// The walker's state of the last problem that it worked on.
-    type Known: Carried<'k> + Copy;
+    type ProblemState: Carried<'k> + Copy;
 
     /// The state of a walker before its first item.
-    fn nothing_known(&self) -> Self::Known;
+    fn initial_state(&self) -> Self::ProblemState;
 
     /// Makes the problem of an item usable by this walker, which works on the item now. Returns the
     /// walker's state of the problem. A walker that skips an item need not call this.
@@ -66,8 +66,8 @@ pub(crate) trait Source<'k> {
         &self,
         item: &Item<'k, Self::Result>,
         walker: Walker<'k>,
-        known: Self::Known,
-    ) -> Self::Known;
+        problem_state: Self::ProblemState,
+    ) -> Self::ProblemState;
 
     /// Initialises the source. One thread calls it before the CTA's barrier.
     fn init(&self);

@@ -67,8 +67,8 @@ pub enum WorkSource {
 
 /// A GEMM kernel: `D = activation(alpha·A·B + beta·C + bias)`, with C in the type and major of D.
 ///
-/// Integer operands are summed in 32-bit integers, which wrap; all other operands are summed in
-/// binary32 or, for f64, in binary64. Elements of tf32 operands are binary32 in memory and are
+/// Integer operands are summed in 32-bit integers, which wrap. f64 is summed in binary64, and all
+/// other operands are summed in binary32. Elements of tf32 operands are binary32 in memory and are
 /// rounded to tf32 as TMA loads them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]

@@ -1,5 +1,5 @@
-//! The host, as in `crates/gemm/src/engine`. It consists of threads that submit jobs, a stream that
-//! does, the thread that its bell wakes, and the thread that ends the queue.
+//! The host, as in `crates/gemm/src/engine`. Several threads and a stream submit jobs. One thread
+//! is woken by the stream's bell, and another thread ends the queue.
 
 use pgemm_kernels::resident::layout::doorbell;
 

@@ -3,7 +3,7 @@
 use pgemm_ir::{Val, ty};
 
 use super::{GROUP_BYTES, HANDED_OVER_WORD, Outcome, Share, StagedFixup};
-use crate::compute::{AtomicSum, Gives};
+use crate::compute::{AtomicSum, ConvertsTo};
 use crate::coordinates::TileOrigin;
 use crate::store::staged::{Store, Warpgroup};
 use crate::store::write::StagedResult;
@@ -35,7 +35,7 @@ impl<'k> StagedFixup<'k> {
 
     /// Adds up and stores the pieces that the warpgroup owns, if any. The last warpgroup to arrive
     /// also stores the pieces that were handed over. Returns the parity of the next slice of C.
-    pub(crate) fn store_pieces<S: AtomicSum + Gives<R>, R: StagedResult>(
+    pub(crate) fn store_pieces<S: AtomicSum + ConvertsTo<R>, R: StagedResult>(
         &self,
         outcome: &Outcome<'k>,
         store: &Store<'_, 'k, R>,
