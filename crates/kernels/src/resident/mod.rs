@@ -231,7 +231,7 @@ impl<'k, R: Compute> Source<'k> for QueueSource<'k, R> {
             let problem_state = self.begin(item, walker, problem_state);
             let request_at = item.segment.k_count.max(REQUEST_AHEAD_STAGES) - REQUEST_AHEAD_STAGES;
             let before =
-                |k_tile: Val<'k, ty::U32>| b.if_(k_tile.eq(request_at), || self.tickets.ask());
+                |k_tile: Val<'k, ty::U32>| b.if_(k_tile.eq(request_at), || self.tickets.request());
             let (maps, origin) = (&item.problem.operands, self.origin(item));
             (operands.load(maps, origin, &item.segment, cursor, before), problem_state)
         };
