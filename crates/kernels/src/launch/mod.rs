@@ -210,9 +210,9 @@ pub struct Work {
     pub workspace: u64,
     /// The L2 policies of the matrices.
     pub l2: L2Policies,
-    /// Addresses of the binary32 scales of A's m rows and of B's n columns, which are multiples of
-    /// 4. Only kernels whose spec has scales use them. The scales of all matrices of a batch are
-    /// stored one after the other.
+    /// Addresses of the binary32 scales of A's m rows and of B's n columns. The addresses are
+    /// multiples of 4. Only kernels whose spec has scales use them. The scales of all matrices of a
+    /// batch are stored one after the other.
     pub scales: Option<[u64; 2]>,
     /// Address of the bias, a multiple of the size of its elements. Only kernels whose epilogue has
     /// a bias use it. All products have the same bias.

@@ -17,10 +17,10 @@ use crate::mainloop::wgmma::SumsLayout;
 use crate::spec::Spec;
 use crate::tiles::staging::{OutputMajor, Staging};
 
-/// Thread → (row, column) of the line whose address the thread passes to `stmatrix`, encoded as row
-/// + 64·column. The four matrices of a warp are rows 0–7 and 8–15 of its 16 rows, and columns 0–7
-/// and 8–15 (PTX ISA, "stmatrix"). Lane l passes the address of line l % 8 of matrix l / 8. Lines
-/// are rows if D is row-major, and columns if D is column-major.
+/// Thread → (row, column) of the line whose address the thread passes to `stmatrix`. The pair is
+/// encoded as row + 64·column. The four matrices of a warp are rows 0–7 and 8–15 of its 16 rows,
+/// and columns 0–7 and 8–15 (PTX ISA, "stmatrix"). Lane l passes the address of line l % 8 of
+/// matrix l / 8. Lines are rows if D is row-major, and columns if D is column-major.
 const MATRIX_ROWS: &str = "(16,2,4):(1,512,16)";
 const MATRIX_COLUMNS: &str = "(8,2,2,4):(64,8,512,16)";
 
