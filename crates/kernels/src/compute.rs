@@ -1,4 +1,4 @@
-//! The types that kernels sum and compute results in, as markers of run-time values.
+//! The types in which kernels sum and compute results, as marker types of run-time values.
 
 use pgemm_ir::{AtomicOp, Element, KernelBuilder, Order, Scalar, Scope, Val, ty};
 
@@ -6,40 +6,42 @@ use crate::epilogue::Activation;
 use crate::params::Params;
 use crate::quantity::Quantity;
 
-/// A type of sums: binary32, binary64, or 32-bit integers, which wrap.
+/// A type of sums. It is binary32, binary64, or 32-bit integers, which wrap.
 pub(crate) trait Sum: Scalar + 'static {
     /// Zero.
     fn zero(b: &KernelBuilder) -> Val<'_, Self>;
 
-    /// The neutral element: adding it changes no bit, not even the sign of a zero.
+    /// The neutral element of addition. Adding it changes no bit, not even the sign of a zero.
     fn neutral(b: &KernelBuilder) -> Val<'_, Self>;
 
     /// `a + b`.
     fn add<'k>(a: Val<'k, Self>, b: Val<'k, Self>) -> Val<'k, Self>;
 }
 
-/// Sums that can be added to memory by several CTAs at once.
+/// A type of sums that several CTAs can add to memory at once.
 pub(crate) trait AtomicSum: Sum {
-    /// Adds to four consecutive sums in global memory, each atomically, in no order with others.
+    /// Adds to four consecutive sums in global memory. Each addition is atomic, and the order of
+    /// additions is not defined.
     fn reduce_add<'k>(b: &'k KernelBuilder, address: Val<'k, ty::U64>, sums: [Val<'k, Self>; 4]);
 }
 
 /// A type in which results are computed.
 pub(crate) trait Compute: Sum {
-    /// Declares a factor, alpha or beta, or a parameter of an activation. Integers are declared as the word of their bits.
+    /// Declares alpha, beta, or a parameter of an activation. Integers are declared as the word of
+    /// their bits.
     fn factor<'k>(params: &Params<'k, Quantity>, quantity: Quantity) -> Val<'k, Self>;
 
-    /// The factor of these 32 bits. Only kernels of 32-bit results read factors from words.
+    /// The factor with these 32 bits. Only kernels of 32-bit results read factors from words.
     fn from_word(word: Val<'_, ty::U32>) -> Val<'_, Self>;
 
     /// `a · b`.
     fn multiply<'k>(a: Val<'k, Self>, b: Val<'k, Self>) -> Val<'k, Self>;
 
-    /// `a · b + c`, of floats rounded once.
+    /// `a · b + c`. Floats are rounded once.
     fn multiply_add<'k>(a: Val<'k, Self>, b: Val<'k, Self>, c: Val<'k, Self>) -> Val<'k, Self>;
 
-    /// An activation with these parameters of a result that becomes a D of `output`. Of integers it
-    /// is the value itself: `Spec::validate` allows them none.
+    /// Applies an activation with these parameters to a result that becomes a D of type `output`.
+    /// An integer stays the same, since `Spec::validate` allows integers no activation.
     fn activate<'k>(
         value: Val<'k, Self>,
         activation: Activation,
@@ -63,20 +65,20 @@ pub(crate) trait Compute: Sum {
     );
 }
 
-/// Sums that become results of type `R`: the same values, or of integers binary32, rounded to
-/// nearest even.
-pub(crate) trait Gives<R: Compute>: Sum {
+/// A type of sums that can become results of type `R`. The result is the same value, or for
+/// integers the binary32 nearest to it, rounded to nearest even.
+pub(crate) trait ConvertsTo<R: Compute>: Sum {
     /// The result of a sum.
     fn result(sum: Val<'_, Self>) -> Val<'_, R>;
 }
 
-impl<S: Compute> Gives<S> for S {
+impl<S: Compute> ConvertsTo<S> for S {
     fn result(sum: Val<'_, S>) -> Val<'_, S> {
         sum
     }
 }
 
-impl Gives<ty::F32> for ty::S32 {
+impl ConvertsTo<ty::F32> for ty::S32 {
     fn result(sum: Val<'_, Self>) -> Val<'_, ty::F32> {
         sum.to_f32()
     }

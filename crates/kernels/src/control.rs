@@ -1,8 +1,8 @@
-//! Control flow that kernels share.
+//! Control flow that several kernels share.
 
 use pgemm_ir::{KernelBuilder, Val, ty};
 
-/// Runs `case` of the value of `selector`, which is below `cases` and uniform for the warpgroup.
+/// Runs `case` with the value of `selector`, which is below `cases` and uniform in the warpgroup.
 pub(crate) fn switch<'k>(
     b: &'k KernelBuilder,
     selector: Val<'k, ty::U32>,

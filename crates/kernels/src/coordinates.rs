@@ -1,5 +1,5 @@
-//! Where a piece of work lies, as values of a running kernel: the CTA in its cluster, the tile in
-//! D, and the stages of the tile along K.
+//! Coordinates of a piece of work, as values of a running kernel. They are the CTA in its cluster,
+//! the tile in D, and the stages of the tile along K.
 
 use pgemm_ir::{Val, ty};
 
@@ -19,7 +19,7 @@ pub(crate) struct TileOrigin<'k> {
     pub(crate) m: Val<'k, ty::U32>,
     /// First column.
     pub(crate) n: Val<'k, ty::U32>,
-    /// Which product of the batch.
+    /// The index of the product in the batch.
     pub(crate) batch: Val<'k, ty::U32>,
 }
 
@@ -28,14 +28,15 @@ pub(crate) struct TileOrigin<'k> {
 pub(crate) struct Segment<'k> {
     /// First stage.
     pub(crate) k_first: Val<'k, ty::U32>,
-    /// Stages, at least 1.
+    /// Number of stages, at least 1.
     pub(crate) k_count: Val<'k, ty::U32>,
-    /// True where these are all of the tile's.
+    /// Whether these are all stages of the tile.
     pub(crate) whole: Val<'k, ty::Bool>,
     /// Index of the cluster tile.
     pub(crate) tile: Val<'k, ty::U32>,
-    /// The unit of work that it belongs to: a worker's share of split tiles, or a whole tile.
+    /// The unit of work that the segment belongs to. It is a worker's share of split tiles, or a
+    /// whole tile.
     pub(crate) unit: Val<'k, ty::U32>,
-    /// True where this cluster has no work after it.
+    /// Whether this is the last work of the cluster.
     pub(crate) last: Val<'k, ty::Bool>,
 }

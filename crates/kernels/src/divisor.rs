@@ -1,21 +1,21 @@
-//! Division by numbers that a launch knows. The hardware has no instruction for integer division,
-//! and what the assembler writes instead takes about fifty cycles, several times before a kernel's
-//! first load. A multiplication by the reciprocal takes a tenth of that.
-//! T. Granlund, P. Montgomery: Division by Invariant Integers using Multiplication (PLDI 1994).
+//! Division by numbers that a launch knows. The hardware has no instruction for integer division.
+//! The assembler's replacement takes about fifty cycles, and a kernel would run it several times
+//! before its first load. A multiplication by the reciprocal takes a tenth of that time (T.
+//! Granlund, P. Montgomery: Division by Invariant Integers using Multiplication, PLDI 1994).
 
 use pgemm_ir::{Val, ty};
 
-/// A divisor that is three kernel parameters, or words of memory.
+/// A divisor in the form of three kernel parameters, or three words of memory.
 #[derive(Clone, Copy)]
 pub struct Divisor<'k> {
-    /// The number.
+    /// The divisor itself.
     pub value: Val<'k, ty::U32>,
     multiplier: Val<'k, ty::U32>,
     shift: Val<'k, ty::U32>,
 }
 
 impl<'k> Divisor<'k> {
-    /// The number, and the multiplier and shift of its [`reciprocal`].
+    /// A divisor from its value, and the multiplier and shift of its [`reciprocal`].
     pub fn new([value, multiplier, shift]: [Val<'k, ty::U32>; 3]) -> Self {
         Divisor { value, multiplier, shift }
     }
@@ -26,7 +26,7 @@ impl<'k> Divisor<'k> {
         (quotient, dividend - quotient * self.value)
     }
 
-    /// This divisor where `condition` holds, else `other`.
+    /// This divisor if `condition` holds, else `other`.
     pub fn or(self, condition: Val<'k, ty::Bool>, other: Self) -> Self {
         let either = |this, other| condition.select(this, other);
         Divisor {
@@ -37,9 +37,10 @@ impl<'k> Divisor<'k> {
     }
 }
 
-/// The multiplier and shift for a divisor d of 1 to 2^31: with 2^(s-1) < d <= 2^s the shift is s and
-/// the multiplier 2^(31+s) / d rounded up. The product of the multiplier with n below 2^31 is too
-/// large by less than n, so by less than 2^31: over 2^(31+s) its floor is that of n / d.
+/// The multiplier and shift for a divisor d of 1 to 2^31. The shift s is such that 2^(s-1) < d <=
+/// 2^s. The multiplier is 2^(31+s) / d, rounded up. The product of the multiplier with n below 2^31
+/// exceeds the exact product by less than n, and thus by less than 2^31. So the floor of the
+/// product over 2^(31+s) is the floor of n / d.
 pub(crate) fn reciprocal(divisor: u32) -> [u32; 2] {
     let shift = divisor.next_power_of_two().trailing_zeros();
     let multiplier = (1u64 << (31 + shift)).div_ceil(divisor.into());

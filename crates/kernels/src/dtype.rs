@@ -1,6 +1,6 @@
-//! The table of products: which operand types multiply, on which instruction, in which type they
-//! are summed, and which results they give. Kernels, planner and host read it; facts about a
-//! single type are in [`Element`]'s own table.
+//! The table of products. A row has the operand types, the instruction that multiplies them, the
+//! type of the sums, and the types that D can have. Kernels, planner and host read this table.
+//! Facts about a single type are in [`Element`]'s own table.
 
 use std::fmt;
 
@@ -20,11 +20,11 @@ pub enum Instruction {
 /// One row of the table.
 #[derive(Debug)]
 pub struct Product {
-    /// A and B each have one of these types.
+    /// The types of operands. A and B each have one of them.
     pub operands: &'static [Element],
-    /// The types that D can have, the usual one first.
+    /// The types that D can have. The usual type comes first.
     pub outputs: &'static [Element],
-    /// What multiplies them.
+    /// The instruction that multiplies the operands.
     pub instruction: Instruction,
     /// The type of the sums.
     pub sums: Element,
@@ -35,11 +35,12 @@ pub struct Product {
 /// The majors that the operands of a product can have.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Majors {
-    /// Along K, and along M or N.
+    /// Operands are contiguous along K, or along M or N.
     Any,
-    /// Along K.
+    /// Operands are contiguous along K.
     K,
-    /// Along K; and A along M, which then goes through registers.
+    /// Operands are contiguous along K. A may also be contiguous along M, and then goes through
+    /// registers.
     KOrAFromRegisters,
 }
 
@@ -51,8 +52,8 @@ pub const PRODUCTS: [Product; 7] = {
         outputs: &'static [Element],
         sums: Element,
     ) -> Product {
-        // PTX ISA, "wgmma.mma_async": only 16-bit operands are read MN-major. Fragments of 32-bit
-        // elements can be loaded from tiles of either major.
+        // wgmma reads only 16-bit operands MN-major (PTX ISA, "wgmma.mma_async"). Fragments of
+        // 32-bit elements can be loaded from tiles of either major.
         let majors = match operands[0].bytes() {
             2 => Majors::Any,
             4 => Majors::KOrAFromRegisters,
@@ -60,7 +61,7 @@ pub const PRODUCTS: [Product; 7] = {
         };
         Product { operands, outputs, instruction: Instruction::Wgmma, sums, majors }
     }
-    const fn of_registers(element: &'static [Element], instruction: Instruction) -> Product {
+    const fn from_registers(element: &'static [Element], instruction: Instruction) -> Product {
         let (operands, outputs, sums) = (element, element, element[0]);
         Product { operands, outputs, instruction, sums, majors: Majors::Any }
     }
@@ -70,8 +71,8 @@ pub const PRODUCTS: [Product; 7] = {
         wgmma(&[Tf32], &[F32], F32),
         wgmma(&[E4m3, E5m2], &[Bf16, F16, F32, E4m3, E5m2], F32),
         wgmma(&[S8, U8], &[S32, F32, F16, Bf16, S8], S32),
-        of_registers(&[F64], Instruction::Dmma),
-        of_registers(&[F32], Instruction::Ffma),
+        from_registers(&[F64], Instruction::Dmma),
+        from_registers(&[F32], Instruction::Ffma),
     ]
 };
 
@@ -83,7 +84,7 @@ impl Product {
         PRODUCTS.iter().find(has)
     }
 
-    /// Whether operands of these types give a D of this type.
+    /// Whether operands of these types can give a D of this type.
     pub fn exists(a: Element, b: Element, output: Element) -> bool {
         Product::of(a, b).is_some_and(|product| product.outputs.contains(&output))
     }
@@ -99,7 +100,7 @@ impl fmt::Display for Product {
     }
 }
 
-/// Every product in words, for error messages.
+/// Every product as a text, for error messages.
 pub(crate) fn all_products() -> String {
     PRODUCTS.each_ref().map(Product::to_string).join("; ")
 }
@@ -121,8 +122,8 @@ pub const fn compute_type(output: Element) -> Element {
     }
 }
 
-/// The element type of a bias vector for results of this type: theirs, and bf16 for 8-bit floats,
-/// which have too few bits for a bias.
+/// The element type of a bias vector for results of this type. It is the type of the results,
+/// except that 8-bit floats have a bias of bf16, since they have too few bits.
 pub const fn bias_type(output: Element) -> Element {
     if output.is_float8() { Element::Bf16 } else { output }
 }

@@ -1,16 +1,16 @@
-//! A kernel that does nothing: what a launch costs beside its work.
+//! An empty kernel. It measures the cost of a launch without any work.
 
 use pgemm_ir::{Kernel, KernelBuilder, Occupancy};
 
 use crate::probe::ProbeError;
 
-/// Registers of each thread, the fewest that a role can be given.
+/// Registers of each thread. This is the smallest number that a role can have.
 const REGISTERS: u32 = 24;
 
-/// One warpgroup without parameters, verified and legalised.
+/// A kernel of one warpgroup without parameters, verified and legalised.
 ///
 /// # Errors
-/// [`ProbeError::Build`] or [`ProbeError::Passes`] where the language does not take it.
+/// [`ProbeError::Build`] or [`ProbeError::Passes`] if the language refuses it.
 pub fn empty_kernel() -> Result<Kernel, ProbeError> {
     let builder = KernelBuilder::new("empty", 1);
     builder.warp_roles(Occupancy::ONE_CTA, |roles| {

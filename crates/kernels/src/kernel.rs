@@ -1,5 +1,5 @@
 //! Kernels composed of parts: a work source, operands, a mainloop and an output, run by one
-//! persistent loop. [`declare`] makes the parts of a spec; [`Composition::write`] is the loop.
+//! persistent loop. [`declare`] makes the parts of a spec, and [`Composition::write`] is the loop.
 
 use pgemm_cute::CuteError;
 use pgemm_ir::{
@@ -7,7 +7,7 @@ use pgemm_ir::{
     Special, Val, WARPGROUP_WARPS, ty,
 };
 
-use crate::compute::{AtomicSum, Compute, Gives};
+use crate::compute::{AtomicSum, Compute, ConvertsTo};
 use crate::fixup::staged::StagedFixup;
 use crate::fixup::threads::ThreadFixup;
 use crate::launch::{Parameter, Signature, Work, Workspace};
@@ -61,10 +61,10 @@ pub enum KernelError {
     },
 }
 
-/// Finishes, verifies and legalises a kernel that was written.
+/// Finishes a written kernel, verifies it and legalises it.
 ///
 /// # Errors
-/// What the builder, the verifier or a pass refused.
+/// The builder, the verifier or a pass refuses the kernel.
 pub(crate) fn finish(builder: KernelBuilder, kernel: &str) -> Result<Kernel, KernelError> {
     let kernel = kernel.to_owned();
     match builder.finish() {
@@ -110,7 +110,7 @@ impl GemmKernel {
     }
 }
 
-/// The kernel of a spec as it is written, before verifier and passes.
+/// The kernel of a spec as it was written, before the verifier and the passes.
 ///
 /// # Errors
 /// As [`GemmKernel::build`].
@@ -145,7 +145,7 @@ impl Signature {
     }
 }
 
-/// A kernel whose parts are declared: its parameters, and what writes its code.
+/// A kernel whose parts are declared: its parameters, and the closure that writes its code.
 struct Declared<'k> {
     parameters: Vec<Parameter>,
     write: Box<dyn FnOnce() + 'k>,
@@ -172,14 +172,14 @@ fn declare<'k>(b: &'k KernelBuilder, spec: &Spec) -> Result<Declared<'k>, CuteEr
     }
 }
 
-/// A wgmma kernel with sums of type `S`, of which results of type `R` come.
+/// Declares a wgmma kernel that has sums of type `S` and computes results of type `R`.
 fn declare_wgmma<'k, S, R>(
     b: &'k KernelBuilder,
     spec: &Spec,
     wgmma: &WgmmaSpec,
 ) -> Result<Declared<'k>, CuteError>
 where
-    S: AtomicSum + Gives<R>,
+    S: AtomicSum + ConvertsTo<R>,
     R: StagedResult,
 {
     let operands = spec.stage_operands().into_iter();
@@ -193,7 +193,7 @@ where
             let scheduler = launch.scheduler.placed();
             let mainloop = WgmmaMainloop::<S>::declare(b, spec, wgmma, scheduler.in_cluster())?;
             let output = StagedOutput::declare(b, spec, sums_layout(spec)?, launch.scales)?;
-            // Workers that share a tile add up one set of sums.
+            // Workers that share a tile reduce only one set of sums.
             let fixup = (spec.accumulator_sets() == 1).then(|| {
                 StagedFixup::declare(b, spec, scheduler, launch.workspace, launch.unordered)
             });
@@ -214,7 +214,7 @@ where
     }
 }
 
-/// A kernel that computes in type `R` and stores D from registers.
+/// Declares a kernel that computes in type `R` and stores D from registers.
 fn declare_registers<'k, R, M>(
     b: &'k KernelBuilder,
     spec: &Spec,
@@ -266,8 +266,8 @@ where
     M: Mainloop<'k>,
     O: Output<'k, M, S::Result>,
 {
-    /// Writes the kernel: one producer warpgroup and some consumer warpgroups stay on the SM and
-    /// walk the same items of work, joined by the ring of stages.
+    /// Writes the kernel. One producer warpgroup and several consumer warpgroups stay on the SM.
+    /// They walk the same items of work, and the ring of stages connects them.
     fn write(&self, spec: &Spec) {
         let b = self.b;
         let resources = spec.resources();
@@ -298,13 +298,14 @@ where
         self.source.release_dependents();
     }
 
-    /// The producer's warpgroup: one warp loads operands, others help.
+    /// The producer's warpgroup. One warp loads operands, and others are helpers.
     fn produce(&self) {
         let b = self.b;
         let (operands, warp) = (self.mainloop.operands(), b.special(Special::Warp));
         b.if_(warp.eq(0), || {
             b.if_(b.elect(), || {
-                // Consumers touch memory only after stages that were filled after this.
+                // Consumers access global memory only after stages that were filled after this
+                // wait.
                 self.source.await_dependencies();
                 let end = self.source.load(operands);
                 operands.drain(end);
@@ -326,7 +327,8 @@ where
         }
     }
 
-    /// A consumer warpgroup: multiplies and stores the items that are its own, or its part of all.
+    /// A consumer warpgroup. It multiplies and stores its own items (ping-pong), or its part of
+    /// every item (cooperative).
     fn consume(&self, schedule: Schedule, consumer: Val<'k, ty::U32>) {
         let b = self.b;
         let part = match schedule {
@@ -339,35 +341,37 @@ where
         let worker = self.output.worker(&self.mainloop, consumer, part);
         let walker = Walker::Consumer { leads: self.output.leads(&worker) };
         let operands = self.mainloop.operands();
-        let item = |item: &Item<'k, S::Result>, (cursor, (state, known)), issued: &dyn Fn()| {
-            let known = self.source.begin(item, walker, known);
-            let origin = || self.source.origin(item);
-            let work = WorkItem { item, origin: &origin };
-            let prepared = self.output.prepare(&worker, &work);
-            let look_ahead = || b.scope("look ahead", || self.output.look_ahead(&worker, item));
-            let look_ahead = self.output.looks_ahead().then_some(look_ahead);
-            let (sums, cursor, ahead) = b.scope("mainloop", || {
-                let consumer = self.output.consumer(&worker);
-                self.mainloop.multiply(consumer, &item.segment, cursor, look_ahead, issued)
-            });
-            let found = (prepared, ahead);
-            let state = self.output.finish(&worker, &self.mainloop, &work, sums, found, state);
-            self.source.finished(item, walker);
-            (cursor, (state, known))
-        };
-        let start = (operands.start(), (self.output.start(), self.source.nothing_known()));
+        let item =
+            |item: &Item<'k, S::Result>, (cursor, (state, problem_state)), issued: &dyn Fn()| {
+                let problem_state = self.source.begin(item, walker, problem_state);
+                let origin = || self.source.origin(item);
+                let work = WorkItem { item, origin: &origin };
+                let prepared = self.output.prepare(&worker, &work);
+                let look_ahead = || b.scope("look ahead", || self.output.look_ahead(&worker, item));
+                let look_ahead = self.output.looks_ahead().then_some(look_ahead);
+                let (sums, cursor, ahead) = b.scope("mainloop", || {
+                    let consumer = self.output.consumer(&worker);
+                    self.mainloop.multiply(consumer, &item.segment, cursor, look_ahead, issued)
+                });
+                let found = (prepared, ahead);
+                let state = self.output.finish(&worker, &self.mainloop, &work, sums, found, state);
+                self.source.finished(item, walker);
+                (cursor, (state, problem_state))
+            };
+        let start = (operands.start(), (self.output.start(), self.source.initial_state()));
         match schedule {
             Schedule::Cooperative => {
                 self.source.for_each(walker, start, |work, at| item(work, at, &|| {}));
             }
-            Schedule::PingPong => self.take_turns(consumer, walker, start, item),
+            Schedule::PingPong => self.ping_pong(consumer, walker, start, item),
         }
         self.output.drain();
     }
 
-    /// Two consumer warpgroups that take turns with whole items: one multiplies while the other
-    /// stores. Stages are read in their order: a wait knows only odd and even rounds apart.
-    fn take_turns<C: Carried<'k> + Copy>(
+    /// The ping-pong schedule: two consumer warpgroups alternate by whole items, so that one
+    /// multiplies while the other stores. Stages are read in order, because a wait distinguishes
+    /// only odd from even rounds.
+    fn ping_pong<C: Carried<'k> + Copy>(
         &self,
         consumer: Val<'k, ty::U32>,
         walker: Walker<'k>,
@@ -376,17 +380,17 @@ where
     ) {
         let b = self.b;
         let ring = self.mainloop.operands().ring();
-        // Each warpgroup waits at its own barrier, where the other arrives.
+        // Each warpgroup waits at its own barrier. The other warpgroup arrives there.
         let barriers = b.named_barriers("turns", 2, 2 * WARPGROUP_WARPS);
         let wait = || barriers.at(consumer).sync();
         let pass = || barriers.at(consumer ^ 1).arrive();
-        // Bit 0: whose turn it is. Bit 1: somebody has had a turn before.
+        // Bit 0 is the warpgroup that has the turn. Bit 1 is set after the first turn.
         let turn = b.constant::<ty::U32>(0);
         let (turn, _) = self.source.for_each(walker, (turn, start), |work, (turn, at)| {
-            let mine = (turn & 1).eq(consumer);
+            let own_turn = (turn & 1).eq(consumer);
             let (cursor, state) = at;
             let at = b.if_else(
-                mine,
+                own_turn,
                 || {
                     b.if_(turn.ne(0), wait);
                     item(work, (cursor, state), &pass)
@@ -395,7 +399,7 @@ where
             );
             ((turn ^ 1) | 2, at)
         });
-        // The last one passed the turn on all the same.
+        // The last turn was passed on too, so its arrival has to be waited for.
         b.if_((turn & 1).eq(consumer) & turn.ne(0), wait);
     }
 }

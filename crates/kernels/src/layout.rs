@@ -1,50 +1,51 @@
-//! Layouts and swizzles at coordinates that are known when the kernel runs: where a thread finds
-//! its elements.
+//! Evaluates layouts and swizzles at coordinates that are known only when the kernel runs. By them
+//! a thread finds its elements.
 
 use pgemm_cute::Layout;
 use pgemm_ir::{SwizzleMode, Val, ty};
 
-/// Address bits that a swizzle changes, and those below them (PTX ISA, "Swizzling modes").
+/// The address bits that a swizzle changes, and all bits below them (PTX ISA, "Swizzling modes").
 const SWIZZLED_BITS: u32 = 0x7f;
 
-/// A layout at a coordinate that lies within it.
+/// Evaluates a layout at a coordinate that lies within it.
 pub(crate) fn evaluate<'k>(layout: &Layout, coordinate: Val<'k, ty::U32>) -> Val<'k, ty::U32> {
     let mut left = layout.size();
-    let mut rest = coordinate;
+    let mut remainder = coordinate;
     let mut sum: Option<Val<'k, ty::U32>> = None;
     for (extent, stride) in layout.shape().leaves().into_iter().zip(layout.stride().leaves()) {
         // The last mode needs no remainder.
-        let own = if extent == left { rest } else { rest % extent as u32 };
+        let own = if extent == left { remainder } else { remainder % extent as u32 };
         let term = own * stride as u32;
         sum = Some(sum.map_or(term, |sum| sum + term));
-        rest = rest / extent as u32;
+        remainder = remainder / extent as u32;
         left /= extent;
     }
-    // A layout has a mode at least.
+    // A layout has at least one mode.
     sum.unwrap_or(coordinate)
 }
 
-/// A byte offset in a tile, swizzled.
+/// Swizzles a byte offset in a tile.
 pub(crate) fn swizzled<'k>(bytes: Val<'k, ty::U32>, swizzle: SwizzleMode) -> Val<'k, ty::U32> {
     let rows = bytes & (((1 << swizzle.bits()) - 1) << 7);
     bytes ^ (rows >> 3)
 }
 
-/// A constant byte offset beside an offset that only the running thread knows, in a swizzled tile.
+/// A constant byte offset in a swizzled tile. It is combined with an offset that only the running
+/// thread knows.
 ///
-/// In a tile that is swizzled the two have no bit in common, and the swizzle is linear in bits: what
-/// it makes of their sum is what it makes of each of them, added in the bits above the swizzled ones
-/// and flipped in these.
+/// The two offsets have no bit in common, and the swizzle is linear in bits. So the swizzled sum
+/// follows from the two swizzled offsets: they are added in the bits above the swizzled bits, and
+/// XORed in the swizzled bits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct SwizzledOffset {
     /// Bits of the thread's offset that are flipped.
     pub(crate) flips: u32,
-    /// Bytes that are added behind it.
+    /// Bytes that are added afterwards.
     pub(crate) offset: u32,
 }
 
 impl SwizzledOffset {
-    /// The constant part `bytes`.
+    /// A constant offset of `bytes` bytes.
     pub(crate) fn new(bytes: u32, swizzle: SwizzleMode) -> Self {
         if swizzle == SwizzleMode::None {
             return SwizzledOffset { flips: 0, offset: bytes };
@@ -53,8 +54,8 @@ impl SwizzledOffset {
         SwizzledOffset { flips: bytes & SWIZZLED_BITS, offset: bytes & !SWIZZLED_BITS }
     }
 
-    /// The whole offset, from the swizzled offset of the thread.
-    pub(crate) fn beside<'k>(self, thread: Val<'k, ty::U32>) -> Val<'k, ty::U32> {
+    /// The whole offset. `thread` is the swizzled offset of the thread.
+    pub(crate) fn plus<'k>(self, thread: Val<'k, ty::U32>) -> Val<'k, ty::U32> {
         (thread ^ self.flips) + self.offset
     }
 }

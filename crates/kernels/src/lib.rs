@@ -1,10 +1,11 @@
-//! The GEMM kernels, written in the kernel language: a [`Spec`] says which parts a kernel is
-//! composed of, [`Resources`] what it takes of an SM, [`Signature`] what it is launched with, and
-//! [`GemmKernel`] holds its code. A [`Work`] becomes a launch.
+//! The GEMM kernels, written in the kernel language. A [`Spec`] says which parts a kernel is
+//! composed of. [`Resources`] are the registers and the shared memory that it takes of an SM.
+//! [`Signature`] describes its launch, and [`GemmKernel`] holds its code. A [`Work`] becomes a
+//! launch.
 //!
 //! Repack kernels ([`RepackKernel`]) copy operands into a layout that TMA and tensor cores can
-//! read, or split f32 into the terms that kernels of [`Terms`] multiply. [`ProbeKernel`] measures
-//! the bandwidth of memory.
+//! read. They also split f32 into the terms that kernels of [`Terms`] multiply. [`ProbeKernel`]
+//! measures the bandwidth of memory.
 
 pub mod catalogue;
 mod compute;

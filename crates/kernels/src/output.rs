@@ -1,11 +1,11 @@
-//! What becomes of a consumer's sums: tiles that are split are put together ([`crate::fixup`]), and
-//! results are computed and stored ([`crate::epilogue`]).
+//! The output of a kernel. It adds up the partial sums of split tiles ([`crate::fixup`]), computes
+//! the results, and stores them ([`crate::epilogue`]).
 
 use std::marker::PhantomData;
 
 use pgemm_ir::{Carried, KernelBuilder, Special, Val, WARPGROUP_THREADS, ty};
 
-use crate::compute::{AtomicSum, Compute, Gives};
+use crate::compute::{AtomicSum, Compute, ConvertsTo};
 use crate::coordinates::TileOrigin;
 use crate::fixup::staged::{LookAhead, StagedFixup};
 use crate::fixup::threads::ThreadFixup;
@@ -19,32 +19,33 @@ use crate::store::staged::{StagedOutput, Warpgroup};
 use crate::store::tile::Prepared;
 use crate::store::write::StagedResult;
 
-/// An item of work, and where its tile is: code that computes that is written where it is called.
+/// An item of work and the place of its tile. `origin` writes the code that computes the place
+/// wherever it is called.
 pub(crate) struct WorkItem<'w, 'k, R> {
     pub(crate) item: &'w Item<'k, R>,
     pub(crate) origin: &'w dyn Fn() -> TileOrigin<'k>,
 }
 
-/// The way from the sums of a mainloop `M` to a D that is computed in type `R`.
+/// The output of a mainloop `M`. It turns the sums into a D that is computed in type `R`.
 pub(crate) trait Output<'k, M: Mainloop<'k>, R> {
-    /// What a consumer warpgroup or thread knows.
+    /// The state of a consumer warpgroup or thread.
     type Worker;
-    /// What is known of an item before its mainloop.
+    /// The values that are prepared for an item before its mainloop.
     type Prepared;
-    /// What is found shortly before the end of its mainloop.
+    /// The values that are read shortly before the end of a mainloop.
     type Ahead;
-    /// What goes from item to item.
+    /// The state that is carried from item to item.
     type State: Carried<'k> + Copy;
 
-    /// Initialises the barriers: one thread.
+    /// Initialises the barriers. One thread calls it.
     fn init(&self);
 
-    /// Whether vectors of the problem are read before the first stage has come.
+    /// Whether vectors of the problem are read before the first stage is full.
     fn reads_vectors_early(&self) -> bool {
         false
     }
 
-    /// Consumer warpgroup `consumer`, which computes part `part` of each tile.
+    /// The state of consumer warpgroup `consumer`, which computes part `part` of each tile.
     fn worker(
         &self,
         mainloop: &M,
@@ -61,18 +62,19 @@ pub(crate) trait Output<'k, M: Mainloop<'k>, R> {
     /// The state before the first item.
     fn start(&self) -> Self::State;
 
-    /// What is to be known of an item before its mainloop.
+    /// Prepares an item before its mainloop.
     fn prepare(&self, worker: &Self::Worker, work: &WorkItem<'_, 'k, R>) -> Self::Prepared;
 
-    /// Whether something is to be done shortly before the end of a mainloop.
+    /// Whether [`look_ahead`](Self::look_ahead) is to be called shortly before the end of a
+    /// mainloop.
     fn looks_ahead(&self) -> bool {
         false
     }
 
-    /// That.
+    /// Reads values for the fix-up shortly before the end of a mainloop.
     fn look_ahead(&self, worker: &Self::Worker, item: &Item<'k, R>) -> Self::Ahead;
 
-    /// Stores what is to be stored of an item.
+    /// Stores the results of an item, or its partial sums.
     fn finish(
         &self,
         worker: &Self::Worker,
@@ -83,33 +85,34 @@ pub(crate) trait Output<'k, M: Mainloop<'k>, R> {
         state: Self::State,
     ) -> Self::State;
 
-    /// Before the consumers end.
+    /// Waits for outstanding stores before the consumers end.
     fn drain(&self) {}
 }
 
-/// Tiles that go through staging buffers.
+/// The output through staging buffers.
 pub(crate) struct StagedTiles<'k> {
     pub(crate) b: &'k KernelBuilder,
     pub(crate) output: StagedOutput<'k>,
-    /// How split tiles are put together, where there may be any.
+    /// The fix-up of split tiles. `None` if the kernel splits no tiles.
     pub(crate) fixup: Option<StagedFixup<'k>>,
 }
 
-/// A consumer warpgroup that stores staging tiles.
+/// The state of a consumer warpgroup that stores staging tiles.
 pub(crate) struct StagedWorker<'k> {
     part: Val<'k, ty::U32>,
     warpgroup: Warpgroup<'k>,
-    /// The words in which threads tell each other about split tiles.
+    /// The words in shared memory by which the threads share the state of a split tile.
     words: Option<Val<'k, ty::Smem>>,
 }
 
 impl<'k, S, R> Output<'k, WgmmaMainloop<'k, S>, R> for StagedTiles<'k>
 where
-    S: AtomicSum + Gives<R>,
+    S: AtomicSum + ConvertsTo<R>,
     R: StagedResult,
 {
     type Worker = StagedWorker<'k>;
-    /// The first element of the warpgroup's part, where it is computed early, and what is prepared.
+    /// The first element of the warpgroup's part and its prepared values. `None` if they are
+    /// computed after the mainloop.
     type Prepared = Option<(TileOrigin<'k>, Prepared<'k, R>)>;
     type Ahead = Option<LookAhead<'k, S>>;
     /// The parity of the next slice of C.
@@ -146,8 +149,8 @@ where
         self.output.start()
     }
 
-    /// While the first stage loads; but where registers are short and the other warpgroup
-    /// multiplies during the epilogue, not before that.
+    /// Runs while the first stage loads. A ping-pong kernel prepares nothing: its registers are
+    /// short, and the other warpgroup's MMAs run during its epilogue.
     fn prepare(&self, worker: &StagedWorker<'k>, work: &WorkItem<'_, 'k, R>) -> Self::Prepared {
         (self.output.spec().schedule() == Schedule::Cooperative).then(|| {
             let origin = worker.warpgroup.part_of(&self.output, (work.origin)());
@@ -195,7 +198,8 @@ where
                 let ahead = ahead.as_ref();
                 let outcome =
                     b.scope("fix-up", || fixup.contribute(segment, warpgroup, &sums, ahead, words));
-                // Pieces come apart, since they need the registers that whole tiles are in.
+                // Pieces have their own branch, since they need the registers that whole tiles
+                // occupy.
                 let pieces = || {
                     b.scope("pieces", || {
                         fixup.store_pieces::<S, R>(&outcome, &store, origin, words, c_parity)
@@ -213,7 +217,7 @@ where
             }
             _ => whole(&sums),
         };
-        // Slices of C came only where C is read.
+        // The parity changes only if slices of C were loaded.
         item.problem.reads_c(b).select(parity, c_parity)
     }
 
@@ -222,7 +226,7 @@ where
     }
 }
 
-/// Tiles that are stored from registers.
+/// The output straight from registers.
 pub(crate) struct RegisterTiles<'k> {
     pub(crate) b: &'k KernelBuilder,
     pub(crate) output: RegisterOutput<'k>,
@@ -242,7 +246,7 @@ where
     fn init(&self) {}
 
     fn worker(&self, mainloop: &M, _: Val<'k, ty::U32>, _: Val<'k, ty::U32>) -> M::Consumer {
-        // The producer's warpgroup comes first.
+        // The first warpgroup is the producer, so consumer warps are counted after it.
         let warp = self.b.special(Special::Warp) - WARPGROUP_THREADS / 32;
         mainloop.worker(warp)
     }

@@ -1,21 +1,21 @@
-//! Kernel parameters that are declared together with what they mean. A kernel declares each
-//! parameter as a quantity; a launch walks the same list and gives each quantity its value. So
-//! parameters are found by their place in the list and never by name.
+//! Kernel parameters that are declared with their meaning. A kernel declares each parameter as a
+//! quantity. A launch walks the same list and computes the value of each quantity. So parameters
+//! are found by their position in the list and never by name.
 
 use std::cell::RefCell;
 use std::fmt;
 
 use pgemm_ir::{KernelBuilder, Scalar, TensorMap, TensorMapSpec, Val};
 
-/// The parameters of a kernel that is being built, each a quantity of type `Q`, whose text is the
-/// parameter's name.
+/// The parameters of a kernel that is being built. Each is a quantity of type `Q`, and the text of
+/// the quantity is the name of the parameter.
 pub(crate) struct Params<'k, Q> {
     pub(crate) b: &'k KernelBuilder,
     quantities: RefCell<Vec<Q>>,
 }
 
 impl<'k, Q: Copy + fmt::Display> Params<'k, Q> {
-    /// No parameters yet.
+    /// An empty list of parameters.
     pub(crate) fn new(b: &'k KernelBuilder) -> Self {
         Params { b, quantities: RefCell::default() }
     }
@@ -32,7 +32,7 @@ impl<'k, Q: Copy + fmt::Display> Params<'k, Q> {
         self.b.tensor_map(&quantity.to_string(), spec)
     }
 
-    /// What was declared, in the order of the kernel's parameters.
+    /// The declared quantities, in the order of the kernel's parameters.
     pub(crate) fn into_quantities(self) -> Vec<Q> {
         self.quantities.into_inner()
     }

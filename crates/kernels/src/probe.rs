@@ -1,5 +1,5 @@
-//! A kernel that only reads: CTAs that stay on their SMs stream a buffer through TMA into a deep ring. How fast it is bounds
-//! every kernel whose operands come from memory.
+//! A kernel that only reads. Its CTAs stay on their SMs and stream a buffer by TMA into a deep
+//! ring. Its bandwidth bounds every kernel whose operands come from memory.
 
 use pgemm_ir::{
     Argument, AtomicOp, BuildError, Element, Kernel, KernelBuilder, Launch, MAX_SMEM_BYTES,
@@ -10,49 +10,50 @@ use pgemm_ir::{
 use crate::launch::L2Policy;
 use crate::spec::SpecError;
 
-/// The buffer is read in rows of so many bytes: its size is a multiple.
+/// Bytes of a row of the buffer. The size of the buffer is a multiple of it.
 pub const PROBE_ROW_BYTES: u32 = ROW_ELEMENTS * ELEMENT_BYTES;
 
-/// Most elements of a box along one dimension.
+/// Maximum number of elements of a box along one dimension.
 const ROW_ELEMENTS: u32 = 256;
 const ELEMENT_BYTES: u32 = 4;
 const MBARRIER_BYTES: u32 = 8;
 const WARPS: u32 = WARPGROUP_THREADS / 32;
-/// Bytes of shared memory that are left to barriers.
+/// Bytes of shared memory that are reserved for barriers.
 const BARRIER_BYTES: u32 = 1024;
-/// Two barriers each.
+/// Maximum number of stages. Each has two barriers.
 const MOST_STAGES: u32 = BARRIER_BYTES / (2 * MBARRIER_BYTES);
-/// Bytes that a thread of the variant with checksums reads at once.
+/// Bytes that a thread reads at once, in the variant with checksums.
 const CHUNK_BYTES: u32 = 16;
 
-/// What changes the probe's code.
+/// The parameters that change the probe's code.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct ProbeSpec {
-    /// Bytes that one TMA copy brings: 2 KiB to 64 KiB, a multiple of 2 KiB.
+    /// Bytes of one TMA copy, a multiple of 2 KiB from 2 KiB to 64 KiB.
     pub box_bytes: u32,
-    /// Copies in flight in each CTA: at least 2, and as many as fit into shared memory.
+    /// Copies in flight in each CTA. There are at least 2, and as many as fit into shared memory.
     pub stages: u32,
-    /// Whether the bytes are looked at: the words of each box are added up in memory. To test that all of them are read.
+    /// Whether the words of each box are added up in memory. Tests use it to check that all bytes
+    /// are read.
     pub checksums: bool,
 }
 
-/// What a probe reads.
+/// The buffer that a probe reads, and the parameters of the launch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ProbeWork {
     /// Address of the buffer, a multiple of 16.
     pub address: u64,
     /// Its size, a multiple of [`PROBE_ROW_BYTES`] below 2⁴⁰.
     pub bytes: u64,
-    /// How long L2 keeps it.
+    /// The L2 policy of the loads.
     pub policy: L2Policy,
-    /// CTAs to launch: the SMs of the device.
+    /// Number of CTAs to launch, which is the number of SMs of the device.
     pub ctas: u32,
-    /// Address of one 32-bit word for each box, to which the box's words are added, wrapping; not looked at without
-    /// checksums.
+    /// Address of one 32-bit word for each box. The box's words are added to it, with wrapping. It
+    /// is not used without checksums.
     pub sums: u64,
 }
 
-/// A probe that could not be built.
+/// The reason why a probe could not be built.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 pub enum ProbeError {
     /// The spec is impossible.
@@ -69,7 +70,7 @@ pub enum ProbeError {
 /// A probe ready for a backend.
 #[derive(Clone, Debug)]
 pub struct ProbeKernel {
-    /// What it was built from.
+    /// The spec that it was built from.
     pub spec: ProbeSpec,
     /// The code, verified and legalised.
     pub kernel: Kernel,
@@ -99,7 +100,7 @@ impl ProbeSpec {
         Ok(())
     }
 
-    /// Boxes of a buffer of `bytes`.
+    /// Number of boxes of a buffer of `bytes` bytes.
     pub fn boxes(&self, bytes: u64) -> u64 {
         bytes.div_ceil(self.box_bytes.into())
     }
@@ -109,7 +110,7 @@ impl ProbeKernel {
     /// Builds, verifies and legalises a probe.
     ///
     /// # Errors
-    /// [`ProbeError::Spec`] with the nearest spec that is possible.
+    /// [`ProbeError::Spec`] with the nearest legal spec.
     pub fn build(spec: ProbeSpec) -> Result<ProbeKernel, ProbeError> {
         spec.validate()?;
         let sums = if spec.checksums { "_sums" } else { "" };
@@ -122,7 +123,8 @@ impl ProbeKernel {
         Ok(ProbeKernel { spec, kernel })
     }
 
-    /// The launch of this kernel on `work`: the arguments in the order of the kernel's parameters.
+    /// The launch of this kernel on `work`. The arguments are in the order of the kernel's
+    /// parameters.
     pub fn bind(&self, work: &ProbeWork) -> Launch {
         let rows = work.bytes / u64::from(PROBE_ROW_BYTES);
         let boxes = self.spec.boxes(work.bytes) as u32;
@@ -146,20 +148,20 @@ impl ProbeKernel {
     }
 }
 
-/// The probe as it is written.
+/// A probe while its code is written.
 struct Probe<'k> {
     b: &'k KernelBuilder,
     spec: ProbeSpec,
     map: TensorMap<'k>,
     boxes: Val<'k, ty::U32>,
-    /// Where checksums go.
+    /// Address of the checksums.
     sums: Option<Val<'k, ty::U64>>,
     stages: RegionId,
     full: RegionId,
     empty: RegionId,
 }
 
-/// Stage and parity of the ring's round.
+/// The stage, and the parity of the ring's round.
 type Cursor<'k> = (Val<'k, ty::U32>, Val<'k, ty::U32>);
 
 impl<'k> Probe<'k> {
@@ -201,7 +203,7 @@ impl<'k> Probe<'k> {
                 b.fence_mbarrier_init();
             });
             b.sync_cta();
-            // As GEMM kernels do, which it is compared with.
+            // GEMM kernels do the same, and the probe is compared with them.
             b.grid_dependency_launch();
             b.grid_dependency_wait();
         });
@@ -218,12 +220,13 @@ impl<'k> Probe<'k> {
         });
     }
 
-    /// Warps that free a stage.
+    /// Number of warps that free a stage.
     fn readers(&self) -> u32 {
         if self.spec.checksums { WARPS } else { 1 }
     }
 
-    /// Producer: all boxes of this CTA. Those of all CTAs that are read at about the same time lie side by side.
+    /// Producer: loads all boxes of this CTA. Boxes that all CTAs read at about the same time are
+    /// neighbours.
     fn load(&self) {
         let b = self.b;
         let rows = self.spec.box_bytes / PROBE_ROW_BYTES;
@@ -236,13 +239,13 @@ impl<'k> Probe<'k> {
         });
     }
 
-    /// Consumer: waits for each box, and frees its stage after `read`.
+    /// Consumer: waits for each box, calls `read`, and then frees the stage.
     fn for_each_box(&self, read: impl FnOnce(Val<'k, ty::U32>, Val<'k, ty::U32>)) {
         let b = self.b;
         self.for_each((b.constant(0), b.constant(0)), |index, (stage, phase)| {
             self.barrier(self.full, stage).mbarrier_wait(phase);
             read(index, stage);
-            // All lanes have read before the first says so.
+            // All lanes must have read before the first lane frees the stage.
             b.warp_sync();
             b.if_(b.special(Special::Lane).eq(0), || {
                 self.barrier(self.empty, stage).mbarrier_arrive()
@@ -268,7 +271,7 @@ impl<'k> Probe<'k> {
         b.atomic(AtomicOp::Add, sums.byte_offset(index * 4), sum, Order::Relaxed, Scope::Gpu);
     }
 
-    /// Every box of this CTA, with the stage that it passes through.
+    /// Runs `body` for every box of this CTA, with the cursor of its stage.
     fn for_each(&self, start: Cursor<'k>, body: impl FnOnce(Val<'k, ty::U32>, Cursor<'k>)) {
         let b = self.b;
         let (cta, ctas) = (b.special(Special::Cta), b.special(Special::CtaCount));

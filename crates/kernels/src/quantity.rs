@@ -1,5 +1,5 @@
-//! [`Quantity`]: what a parameter of a GEMM kernel, or a word of a resident kernel's job record,
-//! holds. Kernels declare quantities; [`crate::launch`] computes their values.
+//! [`Quantity`] is the meaning of a parameter of a GEMM kernel, or of a word of a resident kernel's
+//! job record. Kernels declare quantities, and [`crate::launch`] computes their values.
 
 use std::fmt;
 
@@ -13,16 +13,16 @@ pub enum Matrix {
     A,
     /// The right operand.
     B,
-    /// What beta multiplies.
+    /// The matrix that is multiplied by beta.
     C,
     /// The result.
     D,
-    /// The second operand on one side of D, where a kernel computes two products.
+    /// The second operand on one side of D, in a kernel that computes two products.
     Second,
 }
 
 impl Matrix {
-    /// Those of every product.
+    /// The matrices that every product has.
     pub const ALL: [Matrix; 4] = [Matrix::A, Matrix::B, Matrix::C, Matrix::D];
 
     fn name(self) -> &'static str {
@@ -39,22 +39,22 @@ pub enum Side {
     N,
 }
 
-/// A number of the tiling of a problem (`Tiling`), in cluster tiles. Numbers by which the device
-/// divides come with their reciprocal.
+/// A number of the tiling of a problem (`Tiling`), in cluster tiles. Divisors of the device come
+/// with their reciprocal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Count {
-    /// Units of work: workers of split tiles, and whole tiles.
+    /// Units of work, which are workers of split tiles, and whole tiles.
     Units,
     /// Tiles of one product.
     TilesOfProduct,
-    /// Tiles of a raster group that has all of its rows.
+    /// Tiles of a full raster group.
     TilesOfGroup,
-    /// Raster groups of one product that have all of their rows.
+    /// Full raster groups of one product.
     FullGroups,
-    /// Rows of such a group.
+    /// Rows of a full raster group.
     RasterRows,
-    /// Rows of the group behind them.
+    /// Rows of the last raster group, which is not full.
     LastRows,
     /// Stages of a tile.
     KTiles,
@@ -62,43 +62,43 @@ pub enum Count {
     SplitTiles,
     /// Workers that share the split tiles.
     Workers,
-    /// Stages of a worker.
+    /// Stages of a worker that has no additional stage.
     Share,
-    /// Stages of each of the first workers, one more.
+    /// Stages of each of the first workers, which have one additional stage.
     LargerShare,
-    /// How many workers have one more.
+    /// Number of workers that have one additional stage.
     Larger,
-    /// Workers of each split tile where every tile has as many to itself, else 1.
+    /// Workers of each split tile if every tile has its own workers in equal number, else 1.
     Splits,
-    /// Workers over splits: those at one place along K.
+    /// Workers divided by splits. This is the number of workers at one place along K.
     Abreast,
 }
 
-/// A part of a divisor by which the device divides: it multiplies by a reciprocal and shifts.
+/// A part of a divisor. The device divides by multiplying by a reciprocal and shifting.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum DivisorPart {
-    /// The number.
+    /// The divisor itself.
     Value,
     /// The multiplier of its reciprocal.
     Multiplier,
-    /// The shift behind the multiplication.
+    /// The shift after the multiplication.
     Shift,
 }
 
-/// What a parameter says.
+/// The meaning of a parameter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Quantity {
     /// The tensor map of a matrix.
     Map(Matrix),
-    /// 1 where each product of a batch has a matrix of its own, 0 where all have the same.
+    /// 1 if each product of a batch has its own matrix, 0 if all products share one.
     BatchStep(Matrix),
     /// The address of element (0, 0) of the first product's matrix.
     Address(Matrix),
     /// Bytes from one line of a matrix to the next.
     Stride(Matrix),
-    /// Bytes from the matrix of one product to that of the next.
+    /// Bytes from the matrix of one product to the matrix of the next.
     BatchStride(Matrix),
     /// The L2 policy of a matrix.
     Policy(Matrix),
@@ -106,7 +106,7 @@ pub enum Quantity {
     Rows,
     /// Columns of D.
     Columns,
-    /// A number of the tiling.
+    /// A number of the tiling, or a part of it as a divisor.
     Count(Count, DivisorPart),
     /// CTA tiles of all products.
     Tiles,
@@ -116,9 +116,9 @@ pub enum Quantity {
     Beta,
     /// The address of the workspace for partial sums.
     Workspace,
-    /// Whether partial sums are added as they come.
+    /// Whether partial sums are added in the order of arrival.
     Unordered,
-    /// Whether C and D are moved by threads and not by TMA.
+    /// Whether C and D are moved by threads instead of TMA.
     StoredByThreads,
     /// The address of the scales of A's rows or of B's columns.
     Scales(Matrix),
@@ -126,12 +126,12 @@ pub enum Quantity {
     Bias,
     /// Elements of the bias.
     BiasLength,
-    /// A parameter of the epilogue's activation, by its place.
+    /// A parameter of the epilogue's activation, by its index.
     Parameter(usize),
 }
 
 impl Quantity {
-    /// A count by which nothing is divided.
+    /// The quantity of a count that is not a divisor.
     pub const fn count(count: Count) -> Quantity {
         Quantity::Count(count, DivisorPart::Value)
     }

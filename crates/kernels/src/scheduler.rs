@@ -1,12 +1,13 @@
-//! The tile scheduler of launched kernels. One wave of clusters walks the tiles of a problem, those
-//! of all products of a batch as one list.
+//! The tile scheduler of launched kernels. One wave of clusters walks the tiles of a problem. The
+//! tiles of all products of a batch form one list.
 //!
-//! Some tiles, the first in raster order, may be split: their stages, laid end to end, are dealt
-//! out evenly to workers, so that a worker has the end of one tile, the start of another, or any
-//! part of a few. One worker for each cluster is stream-K, a multiple of the tiles split-K. The
-//! other tiles are computed whole. Clusters take workers first and then whole tiles, in turn. Of
-//! split-K's workers those at the same place along K follow each other, so that neighbours on the
-//! device read the same slices of A and B at the same time.
+//! Some tiles may be split, namely the first ones in raster order. Their stages are laid end to end
+//! and dealt out evenly to workers. A worker may thus get the end of one tile, the start of
+//! another, or any part of several tiles. One worker for each cluster is stream-K, and a multiple
+//! of the split tiles is split-K. The other tiles are computed whole. Each cluster takes workers
+//! first and then whole tiles, in steps of the number of clusters. In split-K, workers at the same
+//! place along K follow each other. Neighbours on the device then read the same slices of A and B
+//! at the same time.
 
 use pgemm_ir::{Carried, KernelBuilder, Special, Type, Val, ValueId, ty};
 
@@ -16,25 +17,25 @@ use crate::params::Params;
 use crate::quantity::{Count, DivisorPart, Quantity};
 use crate::spec::{Cluster, Spec, Tile};
 
-/// How the index of a tile becomes its place in D. What the device divides by comes with its
+/// The raster: it maps the index of a tile to the tile's place in D. Each divisor comes with its
 /// reciprocal.
 #[derive(Clone, Copy)]
 pub(crate) struct Raster<'k> {
-    /// Tiles of one product.
+    /// Number of tiles of one product.
     pub(crate) tiles_of_product: Divisor<'k>,
-    /// Tiles of a raster group that has all of its rows.
+    /// Number of tiles of a full raster group.
     pub(crate) tiles_of_group: Divisor<'k>,
-    /// Raster groups of one product that have all of their rows.
+    /// Number of full raster groups of one product.
     pub(crate) full_groups: Val<'k, ty::U32>,
-    /// Rows of such a group.
+    /// Rows of a full raster group.
     pub(crate) raster_rows: Divisor<'k>,
-    /// Rows of the group behind them.
+    /// Rows of the last raster group, which is not full.
     pub(crate) last_rows: Divisor<'k>,
 }
 
 impl<'k> Raster<'k> {
-    /// Product, row and column of tile `tile`, in cluster tiles. Raster order: product by product,
-    /// groups of rows, each walked column by column.
+    /// Product, row and column of tile `tile`, in cluster tiles. The raster order goes product by
+    /// product and group by group. Each group of rows is walked column by column.
     pub(crate) fn place(&self, tile: Val<'k, ty::U32>) -> [Val<'k, ty::U32>; 3] {
         let Raster { tiles_of_product, tiles_of_group, full_groups, raster_rows, last_rows } = self;
         let (batch, index) = tiles_of_product.divide(tile);
@@ -45,52 +46,52 @@ impl<'k> Raster<'k> {
     }
 }
 
-/// How the stages of the split tiles are shared out.
+/// The distribution of the stages of split tiles over workers.
 #[derive(Clone, Copy)]
 struct Split<'k> {
     tiles: Val<'k, ty::U32>,
-    /// Workers that share them: at most as many as there are stages in them.
+    /// Number of workers of the split tiles. It is at most the number of their stages.
     workers: Val<'k, ty::U32>,
-    /// Stages of a worker: so many, and one more of each of the first `larger`.
+    /// Stages of a worker. Each of the first `larger` workers has one more.
     share: Divisor<'k>,
     larger_share: Divisor<'k>,
     larger: Val<'k, ty::U32>,
-    /// Workers of each tile where every tile has as many to itself, else 1.
+    /// Number of workers of each tile if every tile has its own workers in equal number, else 1.
     splits: Val<'k, ty::U32>,
-    /// Workers over `splits`: those at one place along K.
+    /// `workers` divided by `splits`. This is the number of workers at one place along K.
     abreast: Divisor<'k>,
 }
 
-/// The tiles of a launch and who computes them.
+/// The tiles of a launch, and their distribution over clusters.
 #[derive(Clone, Copy)]
 pub(crate) struct Scheduler<'k> {
     b: &'k KernelBuilder,
     tile: Tile,
     cluster: Cluster,
-    /// Workers, and tiles that are computed whole.
+    /// Number of units. A unit is a worker or a tile that is computed whole.
     units: Val<'k, ty::U32>,
     raster: Raster<'k>,
-    /// Stages of a tile, at least 1.
+    /// Number of stages of a tile, at least 1.
     k_tiles: Divisor<'k>,
     split: Split<'k>,
     /// This CTA's place in its cluster, in CTA tiles.
     cta: Option<CtaPlace<'k>>,
 }
 
-/// What is left of the present worker or whole tile of a walk.
+/// The remaining part of the current worker or whole tile of a walk.
 #[derive(Clone, Copy)]
-struct Stretch<'k> {
+struct RemainingStages<'k> {
     tile: Val<'k, ty::U32>,
     k_first: Val<'k, ty::U32>,
     k_count: Val<'k, ty::U32>,
 }
 
-/// The workers with a share of one tile, first to last.
+/// The workers that have a share of one tile. Their numbers are consecutive.
 #[derive(Clone, Copy)]
 pub(crate) struct Contributors<'k> {
-    /// First worker.
+    /// The first worker.
     pub(crate) first: Val<'k, ty::U32>,
-    /// How many.
+    /// The number of workers.
     pub(crate) count: Val<'k, ty::U32>,
 }
 
@@ -124,7 +125,7 @@ impl<'k> Scheduler<'k> {
         Scheduler { b: params.b, tile, cluster, units, raster, k_tiles, split, cta: None }
     }
 
-    /// Finds this CTA's place in its cluster, where there is one.
+    /// Determines this CTA's place in its cluster, if the kernel has clusters.
     pub(crate) fn placed(self) -> Self {
         let (b, cluster) = (self.b, self.cluster);
         let cta = (cluster.size() > 1).then(|| {
@@ -134,7 +135,7 @@ impl<'k> Scheduler<'k> {
         Scheduler { cta, ..self }
     }
 
-    /// This CTA's place in its cluster, where there is one.
+    /// This CTA's place in its cluster, if the kernel has clusters.
     pub(crate) fn in_cluster(&self) -> Option<CtaPlace<'k>> {
         self.cta
     }
@@ -150,28 +151,28 @@ impl<'k> Scheduler<'k> {
         let (units, step) = (self.units, b.special(Special::ClusterCount));
         let unit = b.special(Special::Cluster);
         let (_, _, carried) = b.while_(
-            (unit, self.stretch(unit), init),
+            (unit, self.all_stages(unit), init),
             |(unit, _, _)| unit.lt(units),
-            |(unit, stretch, carried)| {
-                let segment = self.segment(unit, stretch);
-                let left = stretch.k_count - segment.k_count;
+            |(unit, remaining, carried)| {
+                let segment = self.segment(unit, remaining);
+                let left = remaining.k_count - segment.k_count;
                 let carried = body(segment, carried);
-                let (unit, stretch) = b.if_else(
+                let (unit, remaining) = b.if_else(
                     left.eq(0),
-                    || (unit + step, self.stretch(unit + step)),
+                    || (unit + step, self.all_stages(unit + step)),
                     || {
                         let k_first = b.constant(0);
-                        (unit, Stretch { tile: stretch.tile + 1, k_first, k_count: left })
+                        (unit, RemainingStages { tile: remaining.tile + 1, k_first, k_count: left })
                     },
                 );
-                (unit, stretch, carried)
+                (unit, remaining, carried)
             },
         );
         carried
     }
 
-    /// Runs `body` for each worker and whole tile of this CTA, with the number of its stages. For
-    /// warps that need not know where their tiles lie.
+    /// Runs `body` for each worker and whole tile of this CTA, with its number of stages. Warps
+    /// call it that need not know the places of tiles.
     #[track_caller]
     pub(crate) fn for_each_unit<C: Carried<'k>>(
         &self,
@@ -181,35 +182,35 @@ impl<'k> Scheduler<'k> {
         let b = self.b;
         let (unit, step) = (b.special(Special::Cluster), b.special(Special::ClusterCount));
         b.for_carry(unit, self.units, step, init, |unit, carried| {
-            body(self.stretch(unit).k_count, carried)
+            body(self.all_stages(unit).k_count, carried)
         })
     }
 
-    /// The part of a stretch that lies in its first tile.
-    fn segment(&self, unit: Val<'k, ty::U32>, stretch: Stretch<'k>) -> Segment<'k> {
-        let k_count = (self.k_tiles.value - stretch.k_first).min(stretch.k_count);
+    /// The part of the remaining stages that lies in their first tile.
+    fn segment(&self, unit: Val<'k, ty::U32>, remaining: RemainingStages<'k>) -> Segment<'k> {
+        let k_count = (self.k_tiles.value - remaining.k_first).min(remaining.k_count);
         let step = self.b.special(Special::ClusterCount);
-        let ends = (stretch.k_count - k_count).eq(0);
+        let ends = (remaining.k_count - k_count).eq(0);
         Segment {
-            k_first: stretch.k_first,
+            k_first: remaining.k_first,
             k_count,
             whole: k_count.eq(self.k_tiles.value),
-            tile: stretch.tile,
+            tile: remaining.tile,
             unit,
             last: ends & (unit + step).ge(self.units),
         }
     }
 
-    /// The worker that a unit is, where it is one: the place of its share along the stages of all
-    /// split tiles.
+    /// The worker of a unit, if the unit is a worker. Workers are numbered by the place of their
+    /// share along the stages of all split tiles.
     pub(crate) fn worker(&self, unit: Val<'k, ty::U32>) -> Val<'k, ty::U32> {
         let Split { splits, abreast, .. } = self.split;
         let (at_k, beside) = abreast.divide(unit);
         beside * splits + at_k
     }
 
-    /// The whole stretch of a unit: a worker's share of the split tiles, or a whole tile.
-    fn stretch(&self, unit: Val<'k, ty::U32>) -> Stretch<'k> {
+    /// All stages of a unit. This is a worker's share of the split tiles, or a whole tile.
+    fn all_stages(&self, unit: Val<'k, ty::U32>) -> RemainingStages<'k> {
         let Split { tiles, workers, share, larger, .. } = self.split;
         self.b.if_else(
             unit.lt(workers),
@@ -218,9 +219,9 @@ impl<'k> Scheduler<'k> {
                 let begin = worker * share.value + worker.min(larger);
                 let k_count = share.value + worker.lt(larger).select(1, 0);
                 let (tile, k_first) = self.k_tiles.divide(begin);
-                Stretch { tile, k_first, k_count }
+                RemainingStages { tile, k_first, k_count }
             },
-            || Stretch {
+            || RemainingStages {
                 tile: tiles + (unit - workers),
                 k_first: self.b.constant(0),
                 k_count: self.k_tiles.value,
@@ -242,12 +243,12 @@ impl<'k> Scheduler<'k> {
         Contributors { first, count: worker(begin + (self.k_tiles.value - 1)) - first + 1 }
     }
 
-    /// Tiles that are split.
+    /// Number of split tiles.
     pub(crate) fn split_tiles(&self) -> Val<'k, ty::U32> {
         self.split.tiles
     }
 
-    /// Where this CTA's part of a cluster tile lies.
+    /// The place in D of this CTA's part of a cluster tile.
     pub(crate) fn origin(&self, tile: Val<'k, ty::U32>) -> TileOrigin<'k> {
         self.b.scope("raster", || {
             let [batch, row, column] = self.raster.place(tile);
@@ -260,7 +261,7 @@ impl<'k> Scheduler<'k> {
     }
 }
 
-impl<'k> Carried<'k> for Stretch<'k> {
+impl<'k> Carried<'k> for RemainingStages<'k> {
     type Static = ();
 
     fn split(self, values: &mut Vec<ValueId>) {
@@ -269,6 +270,6 @@ impl<'k> Carried<'k> for Stretch<'k> {
 
     fn join(b: &'k KernelBuilder, values: &mut std::vec::IntoIter<ValueId>, (): ()) -> Self {
         let [tile, k_first, k_count] = std::array::from_fn(|_| Val::join(b, values, Type::U32));
-        Stretch { tile, k_first, k_count }
+        RemainingStages { tile, k_first, k_count }
     }
 }

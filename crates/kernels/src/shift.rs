@@ -1,12 +1,12 @@
-//! Lines at addresses that are not multiples of 16 bytes: threads load two neighbouring 16-byte
-//! units and shift the bytes between them into place.
+//! Reads of lines at addresses that are not multiples of 16 bytes. Threads load two neighbouring
+//! 16-byte units and shift the bytes between them into place.
 
 use pgemm_ir::{Val, ty};
 
 /// A 16-byte unit.
 pub(crate) type Words<'k> = [Val<'k, ty::U32>; 4];
 
-/// The 16 bytes from byte `shift` of 32 on: a multiple of `unit`, below 16.
+/// Extracts 16 of 32 bytes, from byte `shift` on. `shift` is a multiple of `unit` and below 16.
 pub(crate) fn shift_down<'k>(
     low: &Words<'k>,
     high: &Words<'k>,

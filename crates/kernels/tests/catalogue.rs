@@ -1,5 +1,6 @@
-//! Every kernel of the catalogue: in the emulator (those of f64 are in `dmma.rs`, of f32 in `ffma.rs`), and through the newest assembler that is
-//! installed; through all of them the covering set.
+//! Every kernel of the catalogue, in the emulator and through the newest installed assembler. The
+//! emulator runs of f64 are in `dmma.rs`, and those of f32 in `ffma.rs`. The covering set goes
+//! through all installed assemblers.
 
 #[path = "common/assemblers.rs"]
 mod assemblers;
@@ -17,7 +18,7 @@ use pgemm_kernels::{GemmKernel, Signature, Spec, catalogue};
 use pgemm_ptx::ptxas::Ptxas;
 use set::covering_set;
 
-/// Builds the kernels, checks them on two threads, and fails with all that is wrong.
+/// Builds the kernels, checks them on two threads, and fails with all errors.
 fn check_all(specs: &[Spec], check: impl Fn(usize, &GemmKernel) -> Vec<String> + Sync) {
     let next = AtomicUsize::new(0);
     let work = || {
@@ -59,7 +60,7 @@ fn every_kernel_is_right_in_the_emulator() {
                     .batch(2, [false, index % 8 == 1, false]),
                 _ => Case::ragged(spec, [2, 2], spec.stages + 1),
             };
-        // Neighbours differ in how they are scaled and scheduled.
+        // Neighbours in the list differ in scaling and schedule.
         let case = match index % 3 {
             0 => case,
             1 => case.scaled(-0.5, 2.0, CPlace::Apart),
@@ -93,7 +94,8 @@ fn every_kernel_is_right_in_the_emulator() {
 #[test]
 #[ignore = "the whole catalogue: run by .ci/run"]
 fn assemblers_take_the_catalogue_without_spills() {
-    // The newest: what it does not spill others may, and drivers too, so that the planner asks those. The covering set shows them all.
+    // Only the newest assembler is used. Kernels that it does not spill may spill in others, and in
+    // drivers, so the planner asks the driver. The covering set goes through all of them.
     let newest = assemblers().pop();
     assemble_all(catalogue::all().collect(), newest.as_slice());
 }
@@ -104,8 +106,9 @@ fn every_assembler_takes_the_covering_set_without_spills() {
     assemble_all(covering_set(), &assemblers());
 }
 
-/// Moves to uniform registers that a kernel may have. Kernels have about ten; one whose mainloop is not
-/// in uniform control flow has more than a hundred, and small tiles then take up to a fifth longer.
+/// Maximum number of moves to uniform registers in a kernel. Kernels have about ten. A kernel whose
+/// mainloop is not in uniform control flow has more than a hundred, and small tiles then take up to
+/// a fifth longer.
 const MOST_MOVES_TO_UNIFORM: u32 = 64;
 
 fn assemble_all(specs: Vec<Spec>, assemblers: &[Ptxas]) {

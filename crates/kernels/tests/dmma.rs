@@ -1,4 +1,5 @@
-//! The f64 kernel in the emulator, on problems whose tiles are cut short on every side; and through the assemblers.
+//! The f64 kernel in the emulator, on problems whose tiles are partial on every side, and through
+//! the assemblers.
 
 #[path = "common/assemblers.rs"]
 mod assemblers;
@@ -11,7 +12,7 @@ use pgemm_emulator::{Emulator, Memory, Options, Permission, Schedule};
 use pgemm_ir::{Element, Kernel, Op, OperandMajor};
 use pgemm_kernels::{Activation, BiasAlong, GemmKernel, MainloopSpec, Spec, Work, catalogue};
 
-/// Both depths of the MMA, all shapes of warp grids, with rings that wrap in the problems below.
+/// Both depths of the MMA, and all shapes of warp grids. Their rings wrap in the problems below.
 const SHAPES: [&str; 7] = [
     "128x128x16-s3-w2x4-k8",
     "128x128x16-s2-w4x2-k8",
@@ -35,18 +36,18 @@ struct Case {
     alpha: f64,
     beta: f64,
     c: C,
-    /// Matrices of A, B and C: one, or as many as there are products.
+    /// Number of matrices of A, B and C. It is one, or the number of products.
     matrices: [usize; 3],
     ctas: u32,
-    /// Split tiles, and workers that share them.
+    /// Number of split tiles, and number of workers that share them.
     split: (u32, u32),
 }
 
-/// Numbers that look random, by element; made of one that does.
+/// Pseudo-random numbers, by element.
 fn noise(seed: u64, index: usize) -> u64 {
     let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ index as u64;
     for _ in 0..3 {
-        // Knuth's MMIX generator.
+        // This is Knuth's MMIX generator.
         state = state.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
         state ^= state >> 29;
     }
@@ -57,13 +58,13 @@ fn integer(seed: u64, index: usize) -> f64 {
     (noise(seed, index) % 2001) as f64 - 1000.0
 }
 
-/// From -1 to 1, with all bits of the significand.
+/// A number from -1 to 1 with all bits of the significand.
 fn real(seed: u64, index: usize) -> f64 {
     noise(seed, index) as f64 / (1u64 << 52) as f64 - 1.0
 }
 
-/// Runs a case and compares every element of D, and what lies behind its rows, with a reference; `bound` gives the error
-/// that is allowed for a sum of absolute values.
+/// Runs a case. Every element of D, and the elements behind its rows, are compared with a
+/// reference. `bound` returns the error that is allowed for a sum of absolute values.
 fn run(
     dmma: &GemmKernel,
     case: Case,
@@ -73,7 +74,7 @@ fn run(
 ) -> Result<(), String> {
     let Case { m, n, k, alpha, beta, matrices, .. } = case;
     let batch = matrices.into_iter().max().unwrap_or(1);
-    // By product, row and column, or line and depth.
+    // The index is product, row and column, or product, line and depth.
     let [a_count, b_count, c_count] = matrices;
     let a = |at, row: usize, i: usize| number(1, (at % a_count * m + row) * k + i);
     let b = |at, column: usize, i: usize| number(2, (at % b_count * n + column) * k + i);
@@ -220,7 +221,7 @@ fn products_of_integers_are_exact() {
     }
 }
 
-/// Bias and relu, of tiles whole and cut short, whole and split, with C and without.
+/// Bias and relu, for whole and partial tiles, whole and split, with C and without.
 #[test]
 fn epilogues_are_applied_once() {
     for (majors, shape, epilogue) in [
@@ -301,7 +302,7 @@ fn batches_share_what_they_have_one_of() {
 
 #[test]
 fn split_tiles_are_added_up() {
-    // Six tiles of seven stages.
+    // There are six tiles of seven stages.
     let whole = Case { ctas: 3, ..product(70, 180, 103) };
     for majors in ["kn", "mk"] {
         let dmma = kernel(majors, "64x64x16-s4-w2x2-k8");
@@ -329,7 +330,8 @@ fn sums_of_reals_stay_within_their_bound() {
                 c: C::Apart,
                 ..product(dmma.spec().tile.m as usize + 1, 67, 333)
             };
-            // Reference and kernel round once or twice in each of k steps, and in the few of the epilogue.
+            // Reference and kernel round once or twice in each of k steps, and in the few steps of
+            // the epilogue.
             let roundings = 2.0 * (2.0 * case.k as f64 + 4.0);
             let unit = f64::EPSILON / 2.0;
             check(&dmma, case, real, |sum| roundings * unit * sum, Schedule::seeded(3));
@@ -337,7 +339,7 @@ fn sums_of_reals_stay_within_their_bound() {
     }
 }
 
-/// What a kernel needs is missed where it lacks.
+/// Without one of its synchronisations, a kernel fails.
 #[test]
 fn kernels_without_their_synchronisation_fail() {
     type Removed = fn(&Op) -> bool;
@@ -368,7 +370,7 @@ fn stage_traffic(kernel: &Kernel) -> (u32, u32) {
     let (mut multiplied, mut read) = (0, 0);
     kernel.visit(&mut |inst| {
         for block in inst.blocks.iter().filter(|_| inst.op == Op::For) {
-            // The loop over stages: that of a reduction multiplies nothing.
+            // This skips the loop of a reduction, which multiplies nothing.
             if !block.insts.iter().any(|inst| matches!(inst.op, Op::WarpMma(_))) {
                 continue;
             }
@@ -384,7 +386,8 @@ fn stage_traffic(kernel: &Kernel) -> (u32, u32) {
     (multiplied, read)
 }
 
-/// Tensor cores of an SM do 128 multiplications a cycle, and shared memory gives 128 bytes.
+/// The tensor cores of an SM do 128 multiplications in a cycle, and shared memory delivers 128
+/// bytes.
 #[test]
 fn shared_memory_keeps_up_with_the_tensor_cores() {
     for majors in MAJORS {

@@ -1,7 +1,7 @@
-//! Kernels drawn at random from all that [`Spec::validate`] allows, whether the catalogue has them or
-//! not: any width that is a multiple of 8, clusters up to eight CTAs, any ring that fits, every
-//! schedule, type and epilogue. They show that the rule holds, not only the list. CI draws with a
-//! fresh seed in each run and prints it; `PGEMM_SEED` repeats a run.
+//! Kernels drawn at random from all specs that [`Spec::validate`] allows, whether the catalogue has
+//! them or not. Widths are any multiple of 8, clusters have up to eight CTAs, and rings are any
+//! that fit. Every schedule, type and epilogue occurs. The test shows that the rule holds, and not
+//! only the list. CI draws with a fresh seed in each run and prints it. `PGEMM_SEED` repeats a run.
 
 #[path = "common/assemblers.rs"]
 mod assemblers;
@@ -22,8 +22,8 @@ use pgemm_kernels::{
 };
 use pgemm_kernels::{GemmKernel, Product};
 
-/// The splitmix64 generator (Steele, Lea and Flood, "Fast Splittable Pseudorandom Number Generators",
-/// 2014).
+/// The splitmix64 generator (Steele, Lea and Flood, "Fast Splittable Pseudorandom Number
+/// Generators", 2014).
 struct Random(u64);
 
 impl Random {
@@ -71,7 +71,7 @@ fn any(random: &mut Random, product: &Product) -> Spec {
     let a = random.one_of(product.operands);
     let b = match product.operands {
         [_] => a,
-        // 8-bit types go together in pairs of any kind.
+        // 8-bit types can be combined in any pair.
         several => random.one_of(several),
     };
     let major = [OperandMajor::K, OperandMajor::Mn];
@@ -135,7 +135,7 @@ fn any_wgmma(random: &mut Random, spec: &mut Spec) {
     spec.mainloop = MainloopSpec::Wgmma(wgmma);
 }
 
-/// Different specs of one instruction.
+/// Draws different specs of one instruction.
 fn drawn(seed: u64, instruction: Instruction, count: usize) -> Vec<Spec> {
     let mut random = Random(seed);
     let mut names = BTreeSet::new();
@@ -163,7 +163,7 @@ fn case(spec: &Spec, random: &mut Random) -> Case {
     }
 }
 
-/// Runs a check of each spec on two threads. Fails with all that is wrong.
+/// Runs a check of each spec on two threads. Fails with all errors.
 fn check_all(seed: u64, specs: &[Spec], check: impl Fn(&Spec) -> Result<(), String> + Sync) {
     let next = AtomicUsize::new(0);
     let work = || {
@@ -205,7 +205,7 @@ fn drawn_kernels_are_right_in_the_emulator() {
     emulate(1, &drawn(1, Instruction::Wgmma, 8));
 }
 
-/// The seed of a run of CI, and how many kernels it draws.
+/// The seed of a run of CI, and the number of kernels that it draws.
 fn fresh() -> (u64, usize) {
     let number = |name: &str| env::var(name).ok().and_then(|value| value.parse().ok());
     let seed = number("PGEMM_SEED").expect("PGEMM_SEED has a number, the seed");

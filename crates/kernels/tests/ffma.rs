@@ -1,4 +1,5 @@
-//! The f32 kernel in the emulator, on problems whose tiles are cut short on every side; and through the assemblers.
+//! The f32 kernel in the emulator, on problems whose tiles are partial on every side, and through
+//! the assemblers.
 
 #[path = "common/assemblers.rs"]
 mod assemblers;
@@ -13,7 +14,8 @@ use pgemm_emulator::{Emulator, Memory, Options, Permission, Schedule};
 use pgemm_ir::{Element, Kernel, Op, OperandMajor, Space, Type};
 use pgemm_kernels::{Activation, BiasAlong, GemmKernel, MainloopSpec, Spec, Work, catalogue};
 
-/// All depths of stages, shapes of warp grids and orders of lanes, with rings that wrap in the problems below.
+/// All depths of stages, shapes of warp grids and orders of lanes. Their rings wrap in the problems
+/// below.
 const SHAPES: [&str; 7] = [
     "128x256x16-s3-t8x16-w2x4",
     "256x128x8-s3-t16x8-w4x2",
@@ -37,17 +39,17 @@ struct Case {
     alpha: f32,
     beta: f32,
     c: C,
-    /// Matrices of A, B and C: one, or as many as there are products.
+    /// Number of matrices of A, B and C. It is one, or the number of products.
     matrices: [usize; 3],
     /// Whether C and D can be accessed four elements at once.
     quads: bool,
     ctas: u32,
-    /// Tiles that are split, and workers that share them.
+    /// Number of split tiles, and number of workers that share them.
     split: (u32, u32),
 }
 
-/// The parts of k that are added up apart: those of the workers of the only tile. Of several tiles this is not looked at, and
-/// their values are such that sums are exact.
+/// The parts of k that are added up separately, which are those of the workers of the only tile.
+/// With several tiles they are not used, since the values are then such that sums are exact.
 fn parts(case: &Case, tile_k: usize) -> Vec<Range<usize>> {
     let workers = if case.split.0 == 1 { case.split.1 } else { 1 };
     let (tiles, workers) = (case.k.div_ceil(tile_k), workers as usize);
@@ -58,23 +60,23 @@ fn parts(case: &Case, tile_k: usize) -> Vec<Range<usize>> {
     (0..workers).map(|worker| end(worker)..end(worker + 1)).collect()
 }
 
-/// From -1 to 1, with all bits of the significand: looks random, by element.
+/// A pseudo-random number from -1 to 1 with all bits of the significand, by element.
 fn real(seed: u64, index: usize) -> f32 {
     let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ index as u64;
     for _ in 0..3 {
-        // Knuth's MMIX generator.
+        // This is Knuth's MMIX generator.
         state = state.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
         state ^= state >> 29;
     }
     (state >> 40) as f32 / (1u32 << 23) as f32 - 1.0
 }
 
-/// Runs a case and compares every element of D bit for bit with multiply-adds one after the other along k, and what lies
-/// behind its rows with what was there.
+/// Runs a case. Every element of D is compared bit for bit with multiply-adds in the order of k.
+/// Elements behind the rows of D must not change.
 fn run(ffma: &GemmKernel, case: Case, schedule: Schedule) -> Result<(), String> {
     let Case { m, n, k, alpha, beta, matrices, .. } = case;
     let batch = matrices.into_iter().max().unwrap_or(1);
-    // By product, row and column, or line and depth.
+    // The index is product, row and column, or product, line and depth.
     let [a_count, b_count, c_count] = matrices;
     let value = |seed, index| match case.split {
         (0 | 1, _) => real(seed, index),
@@ -109,7 +111,7 @@ fn run(ffma: &GemmKernel, case: Case, schedule: Schedule) -> Result<(), String> 
         C::Apart => c_matrix.upload(&mut memory, "C", Permission::ReadOnly),
         _ => d,
     };
-    // An element off what four at once would be.
+    // An address one element away from what vector accesses need.
     let added = bias_of(&ffma.spec().epilogue, m, n, |index| value(4, index));
     let values = [&[f32::NAN], &added[..]].concat();
     let bytes: Vec<u8> = values.iter().flat_map(|value| value.to_le_bytes()).collect();
@@ -190,7 +192,7 @@ fn run(ffma: &GemmKernel, case: Case, schedule: Schedule) -> Result<(), String> 
     Ok(())
 }
 
-/// Bias and relu, of tiles whole and cut short, whole and split, with C and without.
+/// Bias and relu, for whole and partial tiles, whole and split, with C and without.
 #[test]
 fn epilogues_are_applied_once() {
     for (majors, shape, epilogue) in [
@@ -231,7 +233,7 @@ fn sums_are_those_of_multiply_adds_along_k() {
         for shape in SHAPES {
             let ffma = kernel(majors, shape);
             let tile = ffma.spec().tile;
-            // One tile is whole, the others are cut short.
+            // One tile is whole, and the others are partial.
             let (m, n) = (tile.m as usize + 13, tile.n as usize + 5);
             let case = Case { alpha: 1.0 / 3.0, ..product(m, n, 35) };
             check(&ffma, case, Schedule::seeded((m * n + majors.len()) as u64));
@@ -300,13 +302,13 @@ fn split_tiles_are_added_up_along_k() {
     for (majors, shape) in [("kk", SHAPES[5]), ("mn", SHAPES[6]), ("kn", SHAPES[0])] {
         let ffma = kernel(majors, shape);
         let tile = ffma.spec().tile;
-        // Shares of the only tile, some of them longer.
+        // The shares of the only tile, some of them longer.
         let (m, n, k) = (tile.m as usize - 5, tile.n as usize - 1, 7 * tile.k as usize - 3);
         for (workers, ctas) in [(2, 2), (3, 1), (7, 4)] {
             let case = Case { alpha: 0.3, beta: -0.7, c: C::InPlace, ctas, ..product(m, n, k) };
             check(&ffma, Case { split: (1, workers), ..case }, Schedule::seeded(9));
         }
-        // Workers that cross tiles, and whole tiles behind them.
+        // Workers that cross tiles, followed by whole tiles.
         let (m, n) = (tile.m as usize + 1, tile.n as usize + 1);
         for (split, ctas) in [((3, 4), 3), ((4, 8), 2)] {
             let case = Case { ctas, split, ..product(m, n, 5 * tile.k as usize) };
@@ -315,7 +317,7 @@ fn split_tiles_are_added_up_along_k() {
     }
 }
 
-/// What a kernel needs is missed where it lacks.
+/// Without one of its synchronisations, a kernel fails.
 #[test]
 fn kernels_without_their_synchronisation_fail() {
     type Removed = fn(&Op) -> bool;
@@ -340,12 +342,12 @@ fn kernels_without_their_synchronisation_fail() {
     }
 }
 
-/// Multiply-adds of a thread in one stage, and the loads that bring it what they multiply.
+/// Multiply-adds of a thread in one stage, and the loads of their operands.
 fn stage_operations(kernel: &Kernel) -> (u32, u32) {
     let (mut multiplied, mut loaded) = (0, 0);
     kernel.visit(&mut |inst| {
         for block in inst.blocks.iter().filter(|_| inst.op == Op::For) {
-            // Transposing warps load too.
+            // The transposing warps load too.
             if !block.insts.iter().any(|inst| inst.op == Op::Fma) {
                 continue;
             }

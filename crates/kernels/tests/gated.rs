@@ -1,4 +1,4 @@
-//! Gated kernels, which compute two products at once, through every assembler that is installed.
+//! Gated kernels, which compute two products at once, through every installed assembler.
 
 #[path = "common/assemblers.rs"]
 mod assemblers;

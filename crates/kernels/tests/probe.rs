@@ -1,4 +1,4 @@
-//! The bandwidth probe in the emulator, and through every assembler that is installed.
+//! The bandwidth probe, in the emulator and through every installed assembler.
 
 #[path = "common/assemblers.rs"]
 mod assemblers;
@@ -7,18 +7,18 @@ use assemblers::assemblers;
 use pgemm_emulator::{Emulator, Memory, Options, Permission, Schedule, Statistics};
 use pgemm_kernels::{L2Policy, PROBE_ROW_BYTES, ProbeKernel, ProbeSpec, ProbeWork};
 
-/// A size of box and depth of ring from each end.
+/// The smallest and largest boxes and rings.
 fn specs(checksums: bool) -> [ProbeSpec; 4] {
     [(2 << 10, 64), (8 << 10, 28), (16 << 10, 2), (64 << 10, 3)]
         .map(|(box_bytes, stages)| ProbeSpec { box_bytes, stages, checksums })
 }
 
-/// Words that look random, and their sum for each box.
+/// Pseudo-random words, and their sum for each box.
 fn words(rows: u64, spec: &ProbeSpec) -> (Vec<u8>, Vec<u32>) {
     let mut state = 7u64;
     let words: Vec<u32> = (0..rows * u64::from(PROBE_ROW_BYTES / 4))
         .map(|_| {
-            // Knuth's MMIX generator.
+            // This is Knuth's MMIX generator.
             state = state.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
             (state >> 32) as u32
         })
@@ -29,7 +29,7 @@ fn words(rows: u64, spec: &ProbeSpec) -> (Vec<u8>, Vec<u32>) {
     (words.iter().flat_map(|word| word.to_le_bytes()).collect(), sums)
 }
 
-/// Reads `bytes` with `ctas` CTAs: what was done, and the sums of the boxes.
+/// Reads `bytes` with `ctas` CTAs. Returns the statistics of the run, and the sums of the boxes.
 fn read(
     probe: &ProbeKernel,
     bytes: &[u8],
@@ -51,13 +51,13 @@ fn read(
     (statistics, sums.chunks(4).map(word).collect())
 }
 
-/// A box that is read twice has twice its sum, one that is not read none.
+/// A box that is read twice has twice its sum, and a box that is not read has sum zero.
 #[test]
 fn every_byte_is_read_once() {
     for spec in specs(true) {
         let probe = ProbeKernel::build(spec).unwrap();
         let rows = u64::from(spec.box_bytes / PROBE_ROW_BYTES);
-        // Rings that wrap, more CTAs than boxes, a last box that is cut short.
+        // Rings that wrap, more CTAs than boxes, and a partial last box.
         for (rows, ctas) in [(rows * 11, 3), (rows * 3, 8), (rows * 5 - 1, 2), (1, 1)] {
             let (bytes, sums) = words(rows, &spec);
             for schedule in [Schedule::round_robin(), Schedule::async_late(1), Schedule::seeded(2)]

@@ -1,5 +1,5 @@
-//! The repack of operands in the emulator, which reports every byte that is read outside of a matrix; and through every
-//! assembler that is installed.
+//! The repack of operands, in the emulator and through every installed assembler. The emulator
+//! reports every byte that is read outside of a matrix.
 
 #[path = "common/assemblers.rs"]
 mod assemblers;
@@ -17,7 +17,8 @@ fn kernel(element_bytes: u32, kind: CopyKind) -> RepackKernel {
     RepackKernel::build(spec).unwrap_or_else(|error| panic!("{error}"))
 }
 
-/// A matrix `before` elements behind the start of an allocation that ends with it.
+/// A matrix that begins `before` elements after the start of an allocation and ends with the
+/// allocation.
 #[derive(Clone, Copy, Debug)]
 struct Case {
     lines: u32,
@@ -26,9 +27,9 @@ struct Case {
     step: u64,
     before: u64,
     transposed: bool,
-    /// Bytes of the result's lines beyond the least.
+    /// Bytes of the result's lines beyond the minimum.
     gap: u64,
-    /// Matrices, and elements from one to the next.
+    /// Number of matrices, and elements from one matrix to the next.
     batch: u32,
     apart: u64,
 }
@@ -63,18 +64,18 @@ impl Case {
             scales: 0,
         };
         let pitch = matrix.least_pitch(size) + self.gap;
-        // A gap between results too.
+        // There is a gap between results too.
         let result_batch_stride = u64::from(matrix.result().0) * pitch + 32;
         MatrixRepack { pitch, result_batch_stride, ..matrix }
     }
 }
 
-/// Bytes that look random.
+/// Pseudo-random bytes.
 fn noise(count: u64, seed: u64) -> Vec<u8> {
     let mut state = seed;
     (0..count)
         .map(|_| {
-            // Knuth's MMIX generator.
+            // This is Knuth's MMIX generator.
             state = state.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
             (state >> 40) as u8
         })
@@ -101,7 +102,8 @@ impl Copied {
         Copied { case, bytes, repack: MatrixRepack { destination, ..repack } }
     }
 
-    /// Compares the result: elements, zeros up to a whole chunk, and nothing behind these.
+    /// Compares the elements of the result, and the zeros up to a whole chunk. Bytes behind these
+    /// must not change.
     fn check(&self, memory: &Memory, size: u32) {
         let Copied { case, bytes, repack } = self;
         let (lines, length) = repack.result();
@@ -129,7 +131,8 @@ impl Copied {
     }
 }
 
-/// By the kernel that turns and, where nothing is transposed, by the others too.
+/// Checks the cases with the kernel that transposes. If no case transposes, it also checks them
+/// with the other kernels.
 fn check(size: u32, cases: &[Case], schedule: Schedule) {
     let transposed = cases.iter().any(|case| case.transposed);
     let kinds = KINDS.into_iter().filter(|kind| *kind == CopyKind::Transposes || !transposed);
@@ -164,7 +167,7 @@ fn lines_of_any_length_and_address_move_in_both_directions() {
     }
 }
 
-/// Lines that begin nowhere in particular, laid out to whole lines of L2.
+/// Lines at any address are copied to whole lines of L2.
 #[test]
 fn results_may_begin_at_whole_lines_of_l2() {
     for size in SIZES {
@@ -185,7 +188,7 @@ fn aligned_lines_move_in_both_directions() {
             let line_stride = 320;
             let case = Case { line_stride, transposed, gap: 32, ..Case::of(140, 256) };
             check(size, &[case], Schedule::seeded(1));
-            // Cut short inside of a chunk.
+            // The lines end inside of a chunk.
             check(size, &[Case { length: 251, ..case }], Schedule::seeded(2));
         }
     }
@@ -207,7 +210,7 @@ fn lines_and_elements_may_be_the_same_or_far_apart() {
 fn batches_of_matrices_however_far_apart() {
     for size in SIZES {
         let copied = Case { before: 1, batch: 3, apart: 37 * 301 + 5, ..Case::of(37, 301) };
-        // Matrices between the lines of others.
+        // The matrices lie between the lines of others.
         let transposed =
             Case { transposed: true, line_stride: 3 * 43, batch: 2, apart: 43, ..Case::of(65, 43) };
         check(size, &[copied, transposed], Schedule::seeded(7));
@@ -226,7 +229,7 @@ fn two_matrices_in_one_launch() {
     }
 }
 
-/// Without its barrier the tile is read before it is written.
+/// Without the barrier, the tile is read before it is written.
 #[test]
 fn a_turn_without_its_barrier_fails() {
     let mut kernel = kernel(2, CopyKind::Transposes);

@@ -1,5 +1,6 @@
-//! Resident kernels in the emulator, with the host as one more actor: jobs of several shapes, in order and in none, under many
-//! schedules, over idle times and launches; and through every assembler that is installed.
+//! Resident kernels in the emulator, with the host as one more actor, and through every installed
+//! assembler. Jobs have several shapes and come in order and in no order. They run under many
+//! schedules, over idle times and several launches.
 
 #[path = "common/assemblers.rs"]
 mod assemblers;
@@ -65,7 +66,7 @@ fn with_epilogue(spec: Spec, epilogue: &str) -> Spec {
 
 #[test]
 fn epilogues_take_the_bias_of_each_job() {
-    // Few enough products that bf16 has the sums that are operands again.
+    // There are so few products that bf16 holds the sums that become operands.
     let after = Job { after: vec![0], ..job(72, 40, 16) };
     let jobs = [job(72, 16, 8), Job { beta: 2.0, ..job(200, 72, 136) }, after, job(8, 8, 8)];
     for (name, epilogue) in [
@@ -80,7 +81,7 @@ fn epilogues_take_the_bias_of_each_job() {
         (SPECS[2], "bias_m|gelu"),
     ] {
         let spec = with_epilogue(name.parse().unwrap(), epilogue);
-        // What was rounded is no operand of exact products.
+        // Rounded results are not operands of exact products.
         let exact = spec.output == Element::Bf16 && !epilogue.contains("gelu");
         let jobs: Vec<_> =
             jobs.iter().filter(|job| exact || job.after.is_empty()).cloned().collect();
@@ -107,7 +108,7 @@ fn kernels_of_all_types_take_epilogues() {
 #[test]
 fn jobs_wait_for_those_they_come_after() {
     let after = |others: &[usize], m, n, k| Job { after: others.to_vec(), ..job(m, n, k) };
-    // Results stay small: bf16 has eight bits.
+    // Results stay small, since bf16 has eight bits.
     let jobs =
         [job(64, 64, 8), after(&[0], 64, 32, 64), job(128, 32, 64), after(&[0, 2], 64, 8, 64)];
     for seed in 0..4 {
@@ -130,11 +131,13 @@ fn what_is_aborted_is_given_up() {
     }
 }
 
-/// A job that waits for another when jobs are given up once went on without it, and said that it was done.
+/// This is a regression test. A job that was waiting for another job continued without it when jobs
+/// were given up, and reported that it was done.
 #[test]
 fn who_waits_for_others_is_given_up_too() {
     let name = "tf32-kk-f32-64x32x32-s3-w1-c1x1-resident";
-    // So long that whoever waits for the first looks whether tiles are given up. Sums stay integers that tf32 holds.
+    // The first job takes so long that a waiting job checks whether tiles are given up. Sums stay
+    // integers that tf32 holds.
     let jobs = [job(64, 32, 2560), Job { after: vec![0], ..job(64, 32, 32) }];
     for seed in 0..4 {
         let (.., done) = run_to(name, &jobs, 2, Schedule::seeded(seed), &[], doorbell::ABORT);
@@ -147,18 +150,20 @@ fn what_left_comes_back_and_no_job_is_missed() {
     let jobs = [job(64, 32, 64), job(8, 8, 8), job(64, 64, 64), job(16, 16, 16)];
     let mut most = 0;
     for seed in 0..6 {
-        // Some jobs come while the kernel is about to leave.
+        // Some jobs arrive while the kernel is about to leave.
         let pauses = [0, 30_000, 15_000 + 1500 * seed, 40_000];
         let (_, launches) = run(SPECS[0], &jobs, 2, Schedule::seeded(seed), &pauses);
         most = most.max(launches);
-        // Where a fence is missing between what each side says and its look at the other, this shows it.
+        // This shows if a fence is missing between the report of one side and its check of the
+        // other.
         let pauses = [0, 20_000, 20_000 + 100 * seed, 20_500];
         run(SPECS[0], &jobs, 2, Schedule::stores_late(seed), &pauses);
     }
     assert!(most > 1, "the kernel never left");
 }
 
-/// The protocol's model goes through all runs; here the kernel itself, with the host's second job at every moment around its leaving.
+/// The protocol's model visits all runs. Here the kernel itself runs, and the host's second job
+/// arrives at every moment around the kernel's end.
 #[test]
 fn a_job_is_done_whenever_it_comes_while_the_kernel_leaves() {
     let jobs = [job(8, 8, 8), job(8, 8, 8)];
@@ -173,13 +178,13 @@ fn a_job_is_done_whenever_it_comes_while_the_kernel_leaves() {
             _ => long = middle,
         }
     }
-    // A step is a nanosecond here; the host has one for each of all warps.
+    // A step is a nanosecond here. The host has one step for each step of all warps.
     for pause in (long - 300..long + 300).step_by(3) {
         assert!(launches(pause) <= 2, "{pause} ns");
     }
 }
 
-/// What engines keep on the device where no knob asks for another kernel.
+/// The kernels that engines keep on the device if no knob requests another kernel.
 fn picked() -> Vec<Spec> {
     use Element::{Bf16, E4m3, E5m2, F16, F32, S8, S32, Tf32, U8};
     let types = [

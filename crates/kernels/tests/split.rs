@@ -1,5 +1,5 @@
-//! Splitting binary32 into terms, in the emulator: each term against rounding on the host, scales against logarithms; and through
-//! every assembler that is installed.
+//! The split of binary32 into terms, in the emulator and through every installed assembler. Each
+//! term is compared with rounding on the host, and scales are compared with logarithms.
 
 #[path = "common/assemblers.rs"]
 mod assemblers;
@@ -18,8 +18,9 @@ const SPECS: [SplitSpec; 3] = [
 
 const UNTOUCHED: u8 = 0x5a;
 
-/// A matrix of a launch: lines of its result and elements of each, elements before it, between elements, and whether the
-/// result's lines run across its own. So many matrices of a batch have equal parts of the lines.
+/// A matrix of a launch. It has the lines of its result and the elements of each line. It also has
+/// the number of elements before it and between elements, and whether the result's lines run across
+/// its own lines. The matrices of a batch have equal parts of the lines.
 #[derive(Clone, Copy, Debug)]
 struct Case {
     lines: usize,
@@ -31,7 +32,7 @@ struct Case {
 }
 
 impl Case {
-    /// Where element `i` of a line of the result lies in the source.
+    /// The index in the source of element `i` of a line of the result.
     fn place(&self, line: usize, i: usize) -> usize {
         let (line, i, length) =
             if self.transposed { (i, line, self.lines) } else { (line, i, self.k) };
@@ -59,14 +60,14 @@ impl Case {
     }
 }
 
-/// Numbers of all sizes with all bits, some lines of one size; now and then zeros of both signs, the largest numbers,
-/// subnormal ones, infinities and NaN.
+/// Numbers of all sizes with all bits, and some lines of numbers of one size. There are also zeros
+/// of both signs, the largest numbers, subnormal numbers, infinities and NaN.
 fn samples(case: &Case, seed: u64) -> Vec<f32> {
     let mut state = seed;
     let mut values = vec![f32::NAN; case.place(case.lines - 1, case.k - 1) + 1];
     for line in 0..case.lines {
         for i in 0..case.k {
-            // Knuth's MMIX generator.
+            // This is Knuth's MMIX generator.
             state = state.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
             let bits = (state >> 32) as u32;
             let mantissa = bits & 0x807f_ffff;
@@ -91,13 +92,14 @@ fn samples(case: &Case, seed: u64) -> Vec<f32> {
     values
 }
 
-/// The nearest number of a type, but the largest one rather than infinity, and NaN in place of that.
+/// The nearest number of a type. Infinity and NaN become the largest number.
 fn nearest(value: f32, element: Element) -> f32 {
     let rounded = match element {
         Element::F16 => f16::from_f32(value).to_f32(),
         Element::Bf16 => bf16::from_f32(value).to_f32(),
         _ => {
-            // Half way between neighbours, the even one is the nearest: by scaling in binary64, which has bits to spare.
+            // Of two nearest neighbours, the even one is taken. This is computed by scaling in
+            // binary64, which has more bits.
             let unit = f64::from(f32::from_bits((value.to_bits() >> 23 & 0xff).max(1) << 23));
             let unit = unit * 2f64.powi(-10);
             let rounded = (f64::from(value) / unit).round_ties_even() * unit;
@@ -165,7 +167,8 @@ impl SplitMatrix {
         SplitMatrix { case, values, matrix }
     }
 
-    /// Compares every term of every element, and the zeros behind a line's end; nothing else is written.
+    /// Compares every term of every element, and the zeros behind a line's end. All other bytes
+    /// must not change.
     fn check(&self, memory: &Memory, spec: SplitSpec) {
         let SplitMatrix { case, values, matrix } = self;
         let pitch = matrix.pitch as usize;

@@ -2,11 +2,7 @@
 
 use std::io::Write;
 
-use persistent_gemm::driver::{
-    Device, L2Promotion, LaunchConfig, PreparedArguments, Stream, compile, launch,
-};
-use pgemm_ir::Launch;
-use pgemm_kernels::GemmKernel;
+use persistent_gemm::driver::Device;
 
 /// Device 0, if it is there and a Hopper. Otherwise the test is to return: this says so on stderr,
 /// past the test harness's capture, or fails where `PGEMM_REQUIRE_GPU=1` asks for the hardware.
@@ -24,21 +20,6 @@ pub fn device(test: &str) -> Option<Device> {
             None
         }
     }
-}
-
-/// Compiles a kernel and launches it on a stream.
-///
-/// # Safety
-/// The arguments name buffers of the kernel's sizes and types, which must outlive the launch.
-pub unsafe fn run_kernel(device: &Device, gemm: &GemmKernel, bound: &Launch, stream: &Stream) {
-    let (module, _) = compile(device, &pgemm_ptx::emit(&gemm.kernel).unwrap()).unwrap();
-    let function = module.function(&gemm.kernel.name, gemm.kernel.smem_bytes()).unwrap();
-    let maps = gemm.kernel.tensor_maps();
-    let arguments =
-        PreparedArguments::new(device, &bound.arguments, maps, L2Promotion::default()).unwrap();
-    let config = LaunchConfig::of(&gemm.kernel, bound.grid);
-    // SAFETY: the caller's.
-    unsafe { launch(&function, &config, &arguments, stream.as_ref()) }.unwrap();
 }
 
 /// This process's part of the items where `PGEMM_SHARD` names one as `I/N`: every Nth, from the Ith

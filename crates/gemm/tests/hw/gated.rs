@@ -13,7 +13,8 @@ use pgemm_kernels::{
     GemmKernel, Halves, HalvesError, MatrixArgument, OutputMajor, Side, Spec, Work,
 };
 
-use crate::device::{device, run_kernel};
+use crate::device::device;
+use crate::run::run_kernel;
 
 /// Kernels of both sides, schedules, majors and majors of D, with and without clusters.
 const SPECS: [(&str, Halves); 10] = [

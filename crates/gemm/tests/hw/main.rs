@@ -15,6 +15,7 @@ mod interop;
 mod layouts;
 mod operands;
 mod outofcore;
+mod run;
 #[path = "../common/specials/mod.rs"]
 mod special_values;
 mod specials;

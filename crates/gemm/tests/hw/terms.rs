@@ -11,7 +11,8 @@ use persistent_gemm::{
 use pgemm_emulator::{Emulator, Memory, Options, Permission};
 use pgemm_kernels::{GemmKernel, MatrixArgument, OutputMajor, Spec, Terms, Work, catalogue};
 
-use crate::device::{device, run_kernel};
+use crate::device::device;
+use crate::run::run_kernel;
 
 /// What a kernel reads of an operand: lines along k, in the form that its terms take, and a scale
 /// for each line.

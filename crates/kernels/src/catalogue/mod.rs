@@ -1,5 +1,5 @@
-//! The catalogue: the specs that the planner may pick. CI assembles all of them and runs all of
-//! them in the emulator.
+//! The catalogue: all specs that the planner may choose. CI assembles each of them and runs it in
+//! the emulator.
 
 mod registers;
 mod shapes;
@@ -18,10 +18,11 @@ use crate::spec::{
 };
 use crate::tiles::staging::OutputMajor;
 
-/// Elements of k after which the catalogue's kernels promote 8-bit floats: four MMAs.
+/// Elements along K after which the catalogue's kernels promote sums of 8-bit floats. They are the
+/// depth of four MMAs.
 pub const PROMOTION_8: u32 = 128;
 
-/// What operands of several terms consist of. The exponents of f16 need scales.
+/// The element types and terms of operands of several terms. The exponents of f16 need scales.
 pub const TERM_TYPES: [(Element, Terms); 4] = [
     (Element::Tf32, Terms::X3),
     (Element::F16, Terms::X3),
@@ -29,8 +30,8 @@ pub const TERM_TYPES: [(Element, Terms); 4] = [
     (Element::Bf16, Terms::X9),
 ];
 
-/// Types of operands that do not have 16 bits, and of their results, of which the catalogue has
-/// every kernel. Kernels of further types differ only in the names of the types in an instruction.
+/// Types of operands that do not have 16 bits, and of their results. The catalogue has every kernel
+/// of these types. Kernels of further types differ only in the names of types in an instruction.
 const K_MAJOR_TYPES: [([Element; 2], Element); 11] = [
     ([Element::Tf32; 2], Element::F32),
     ([Element::E4m3; 2], Element::Bf16),
@@ -45,17 +46,18 @@ const K_MAJOR_TYPES: [([Element; 2], Element); 11] = [
     ([Element::S8; 2], Element::F32),
 ];
 
-/// Whether a D is of a type that fewer kernels store.
+/// Whether only the reduced list of shapes is available for a D of this type.
 fn is_narrowed(operands: [Element; 2], output: Element) -> bool {
     output.bytes() == 1 || operands[0].is_integer() && output != Element::S32
 }
 
-/// The fewest stages where a stage holds several terms, which keep tensor cores busy for longer.
+/// Minimum number of stages if a stage holds several terms. Such a stage keeps tensor cores busy
+/// for longer.
 const FEWEST_STAGES_OF_TERMS: u32 = 2;
 
-/// Every spec of these types and majors, the largest tile first; none where there is no kernel for
-/// them. `operands` are the types of A and B. Of 8-bit floats those whose sums are promoted come
-/// behind the others, and so do those that sum f16 in f16.
+/// Every spec of these types and majors, with the largest tile first. The list is empty if no
+/// kernel has them. `operands` are the types of A and B. Specs with promoted sums of 8-bit floats
+/// come last, and so do specs that sum f16 in f16.
 pub fn specs_for(
     operands: [Element; 2],
     a_major: OperandMajor,
@@ -82,8 +84,8 @@ fn wgmma_specs(
     d_major: OutputMajor,
     output: Element,
 ) -> impl Iterator<Item = Spec> {
-    // An MN-major B beside a K-major A is better the M side of transposed operands where it would
-    // be padded.
+    // If an MN-major B beside a K-major A would be padded, it is better to swap the operands and
+    // make it the M side.
     let (k, mn) = (OperandMajor::K, OperandMajor::Mn);
     let narrowed = is_narrowed(operands, output);
     let shapes: Vec<&Shape> = match (d_major, a_major, b_major) {
@@ -106,8 +108,8 @@ fn wgmma_specs(
             .collect(),
         (OutputMajor::M, ..) => NARROW.iter().collect(),
     };
-    // To bound the catalogue, clusters of four only with results in the operands' type, and not
-    // where both operands are MN-major.
+    // To bound the catalogue, clusters of four are used only with results in the operands' type,
+    // and not if both operands are MN-major.
     let mn_major = (OperandMajor::Mn, OperandMajor::Mn);
     let same_type = [output; 2] == operands;
     let most_ctas = if same_type && (a_major, b_major) != mn_major { 4 } else { 2 };
@@ -146,8 +148,8 @@ fn wgmma_specs(
     })
 }
 
-/// Every spec for operands that are sums of such terms, the largest tile first; none where there is
-/// no kernel for them. They are promoted in every stage; f16's have scales.
+/// Every spec for operands of several terms, with the largest tile first. The list is empty if no
+/// kernel has them. Sums are promoted in every stage. Operands of f16 have scales.
 pub fn specs_of_terms(
     element: Element,
     terms: Terms,
@@ -168,14 +170,15 @@ pub fn specs_of_terms(
     })
 }
 
-/// The deepest ring of a shape that fits; None where that is too shallow, or the spec impossible.
+/// The spec with the deepest ring of a shape that fits. `None` if that ring is too shallow, or the
+/// spec is impossible.
 fn with_ring(spec: Spec, shape: &Shape, fewest: u32) -> Option<Spec> {
     let spec = Spec { stages: fewest, ..spec };
     let spec = Spec { stages: shape.stages.min(spec.most_stages()), ..spec };
     (spec.stages >= fewest && spec.validate().is_ok()).then_some(spec)
 }
 
-/// Every spec of a kernel of warpgroups.
+/// Every spec of a wgmma kernel.
 pub fn specs() -> impl Iterator<Item = Spec> {
     let halves = [Element::Bf16, Element::F16].into_iter().flat_map(|operand| {
         [operand, Element::F32].into_iter().flat_map(move |output| {
@@ -185,8 +188,8 @@ pub fn specs() -> impl Iterator<Item = Spec> {
     let k_major = (OperandMajor::K, OperandMajor::K);
     let others =
         K_MAJOR_TYPES.into_iter().map(move |(operands, output)| (operands, output, k_major));
-    let of_registers = (OperandMajor::Mn, OperandMajor::K);
-    let others = others.chain([([Element::Tf32; 2], Element::F32, of_registers)]);
+    let register_majors = (OperandMajor::Mn, OperandMajor::K);
+    let others = others.chain([([Element::Tf32; 2], Element::F32, register_majors)]);
     let majors = [OutputMajor::N, OutputMajor::M];
     let stored = halves.chain(others).flat_map(move |(operands, output, (a, b))| {
         majors.into_iter().flat_map(move |d| wgmma_specs(operands, a, b, d, output))
@@ -197,8 +200,8 @@ pub fn specs() -> impl Iterator<Item = Spec> {
     stored.chain(terms)
 }
 
-/// The resident kernel of these types and majors for many or large jobs, or for few small ones,
-/// with as deep a ring as fits.
+/// The resident kernel of these types and majors, with the deepest ring that fits. It is either for
+/// many or large jobs, or for few small jobs.
 pub fn resident(
     [a, b]: [Element; 2],
     output: Element,

@@ -1,4 +1,4 @@
-//! The specs of f64 and f32 that the planner may pick.
+//! The f64 and f32 specs that the planner may choose.
 
 use pgemm_ir::{Element, OperandMajor};
 
@@ -8,12 +8,12 @@ use crate::spec::{
 };
 use crate::tiles::staging::OutputMajor;
 
-/// Rows and columns of the CTA tile, warps along both, deepest ring worth having.
+/// Rows and columns of the CTA tile, warps along both dimensions, and the deepest useful ring.
 type DmmaShape = (u32, u32, (u32, u32), u32);
 
-/// Largest first. Large ones read the least of shared memory for each multiply-add, others fill the
-/// device on problems that have few tiles, and those one block high or wide are for few rows or
-/// columns.
+/// The shapes of f64 kernels, largest first. Large tiles read the least shared memory for each
+/// multiply-add. Smaller tiles fill the device on problems with few tiles. Tiles of one block in
+/// height or width are for few rows or columns.
 const DMMA_SHAPES: [DmmaShape; 15] = [
     (128, 128, (2, 4), 6),
     (128, 128, (4, 2), 6),
@@ -35,13 +35,13 @@ const DMMA_SHAPES: [DmmaShape; 15] = [
 /// Depth of a stage.
 const FFMA_TILE_K: u32 = 16;
 
-/// Rows and columns of the CTA tile, a thread's part, warps along m and n, deepest ring worth
-/// having.
+/// Rows and columns of the CTA tile, a thread's part, warps along M and N, and the deepest useful
+/// ring.
 type FfmaShape = (u32, u32, (u32, u32), (u32, u32), u32);
 
-/// Largest first: parts of 8×16 and 12×12 load the least for each multiply-add, others fill the
-/// device on problems that have few tiles, and those one block high or wide are for few rows or
-/// columns.
+/// The shapes of f32 kernels, largest first. Parts of 8×16 and 12×12 load the least for each
+/// multiply-add. Smaller tiles fill the device on problems with few tiles. Tiles of one block in
+/// height or width are for few rows or columns.
 const FFMA_SHAPES: [FfmaShape; 11] = [
     (192, 192, (12, 12), (4, 2), 8),
     (128, 256, (8, 16), (2, 4), 8),

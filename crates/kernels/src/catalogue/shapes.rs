@@ -6,7 +6,8 @@ use crate::epilogue::EpilogueShape;
 use crate::spec::{Cluster, MainloopSpec, Schedule, Spec, Tile, WgmmaSpec, WorkSource};
 use crate::tiles::staging::OutputMajor;
 
-/// Fewest stages that hide the latency of a load (two reach three quarters of the speed of three).
+/// Minimum number of stages that hides the latency of a load. Two stages reach three quarters of
+/// the speed of three.
 pub(super) const FEWEST_STAGES: u32 = 3;
 
 /// A CTA tile with its ring and warpgroups. It is used for every type and layout in which it fits.
@@ -18,11 +19,11 @@ pub(super) struct Shape {
     pub(super) k_bytes: u32,
     pub(super) consumers: u32,
     pub(super) schedule: Schedule,
-    /// Stages of the deepest ring that is worth having. Kernels have fewer where fewer fit.
+    /// Stages of the deepest useful ring. Kernels have fewer if fewer fit.
     pub(super) stages: u32,
-    /// Clusters that are worth having, as CTAs along M and N.
+    /// The useful clusters, as CTAs along M and N.
     pub(super) clusters: Clusters,
-    /// Whether the shape is also worth having without a cluster and, with 16-bit operands, with
+    /// Whether the shape is also useful without a cluster, and whether 16-bit operands have it with
     /// results of another type.
     pub(super) everywhere: bool,
 }
@@ -30,15 +31,15 @@ pub(super) struct Shape {
 type Clusters = &'static [(u32, u32)];
 
 const ALONE: Clusters = &[];
-/// Pairs that share the rows of A.
+/// Pairs of CTAs that share rows of A.
 const ROW: Clusters = &[(1, 2)];
-/// Pairs that share the columns of B.
+/// Pairs of CTAs that share columns of B.
 const COLUMN: Clusters = &[(2, 1)];
 const PAIRS: Clusters = &[(2, 1), (1, 2)];
-/// Two by two CTAs, each of which loads half of its lines of either operand from L2.
+/// Clusters of two by two CTAs. Each CTA loads half of its lines of either operand from L2.
 const SQUARES: Clusters = &[(2, 2)];
 const UP_TO_SQUARES: Clusters = &[(2, 1), (1, 2), (2, 2)];
-/// CTAs that share the few rows of a problem with swapped operands.
+/// Clusters whose CTAs share the few rows of a problem with swapped operands.
 const COLUMNS: Clusters = &[(2, 1), (4, 1)];
 
 impl Shape {
@@ -47,13 +48,14 @@ impl Shape {
         Shape { k_bytes: 2 * SPAN_BYTES, ..self }
     }
 
-    /// The shape in clusters only and, with 16-bit operands, with results of their type only. Its
+    /// The shape in clusters only. With 16-bit operands it has results of their type only. Its
     /// width fills the last wave of some large problems.
     const fn paired(self) -> Shape {
         Shape { everywhere: false, ..self }
     }
 
-    /// The spec for operands and results of `element`, contiguous along K, with the fewest stages.
+    /// The spec with the fewest stages, for operands and results of `element` that are contiguous
+    /// along K.
     pub(super) fn spec(&self, element: Element) -> Spec {
         Spec {
             a: element,
@@ -83,7 +85,7 @@ impl Shape {
     }
 }
 
-/// A shape whose warpgroups share each tile.
+/// A shape of the cooperative schedule: its warpgroups share each tile.
 const fn shape(m: u32, n: u32, consumers: u32, stages: u32, clusters: Clusters) -> Shape {
     Shape {
         m,
@@ -97,7 +99,7 @@ const fn shape(m: u32, n: u32, consumers: u32, stages: u32, clusters: Clusters) 
     }
 }
 
-/// A ping-pong shape.
+/// A shape of the ping-pong schedule.
 const fn turns(m: u32, n: u32, stages: u32, clusters: Clusters) -> Shape {
     Shape {
         m,
@@ -111,7 +113,7 @@ const fn turns(m: u32, n: u32, stages: u32, clusters: Clusters) -> Shape {
     }
 }
 
-/// Bytes of a swizzle span: the depth of most stages.
+/// Bytes of a swizzle span. Most stages have this depth.
 pub(super) const SPAN_BYTES: u32 = 128;
 
 /// Shapes for a row-major D, the largest first. Large tiles save traffic from L2. Small tiles
@@ -258,8 +260,8 @@ pub(super) const F16_SUMS: [Shape; 4] = [
 pub(super) const F16_SUMS_NARROW: [Shape; 2] =
     [shape(64, 16, 1, 8, COLUMN).deep(), shape(64, 64, 1, 6, ALONE).deep()];
 
-/// Shapes for results that are rarer with 8-bit operands, with a row-major D: 8-bit floats, or the
-/// types to which sums of integers are scaled.
+/// Shapes for 8-bit operands with less frequent result types and a row-major D. These types are
+/// 8-bit floats, or the types to which sums of integers are scaled.
 pub(super) const NARROWED: [Shape; 4] = [
     shape(128, 256, 2, 4, COLUMN),
     turns(128, 128, 6, COLUMN),

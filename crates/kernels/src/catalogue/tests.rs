@@ -62,11 +62,11 @@ fn operands_that_are_not_of_16_bits_have_a_kernel_of_each_shape_where_they_are_k
     ];
     for (operands, output) in K_MAJOR_TYPES.into_iter().chain(others) {
         let narrowed = is_narrowed(operands, output);
-        let [of_n, of_m, promoted_n] = match narrowed {
+        let [n_major, m_major, promoted_n] = match narrowed {
             false => [&K_MAJOR[..], &K_MAJOR_NARROW, &PROMOTED],
             true => [&NARROWED[..], &NARROWED_NARROW, &NARROWED_PROMOTED],
         };
-        for (d, shapes) in [(OutputMajor::N, of_n), (OutputMajor::M, of_m)] {
+        for (d, shapes) in [(OutputMajor::N, n_major), (OutputMajor::M, m_major)] {
             let specs = specs_for(operands, k, k, d, output);
             let count = |shapes: &[Shape]| -> usize {
                 shapes

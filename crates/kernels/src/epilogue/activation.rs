@@ -1,29 +1,30 @@
-//! The table of activations: for each function its name, its parameters, its code in binary32 and
-//! binary64, its reference on the host, and its error. A function is added by a variant and a row
-//! here. The command, the Python module, the C library and the reference of the tests read this
+//! The table of activations. Each row has a function's name, its parameters, its code in binary32
+//! and binary64, its reference on the host, and its error. A function is added by a variant and a
+//! row here. The command, the Python module, the C library and the reference of the tests read this
 //! table.
 //!
 //! gelu is `max(x, 0) − |x|·Q(|x|)` with Q = 1 − Φ, and Q is two to the power of a polynomial. That
-//! takes one `ex2` for each element and has no cancellation below zero; a relative error of Q is an
-//! absolute error of the polynomial. silu takes an `ex2` and a reciprocal. In binary64 Q is
-//! exp(−x²/2) times a rational function of |x|, and exp a polynomial and a power of two.
+//! takes one `ex2` for each element and has no cancellation below zero. A relative error of Q is an
+//! absolute error of the polynomial. silu takes an `ex2` and a reciprocal. In binary64, Q is
+//! exp(−x²/2) times a rational function of |x|, and exp is a polynomial times a power of two.
 //!
-//! The polynomials in binary32 are minimax fits of −log₂ Q by Lawson's iteration on [0, 5] (for
-//! results of up to 16 bits) and [0, 6.5], with a weight that allows what the row's error says;
-//! beyond these ranges they only have to lead to zero.
+//! The polynomials in binary32 are minimax fits of −log₂ Q by Lawson's iteration. They cover [0, 5]
+//! (for results of up to 16 bits) and [0, 6.5]. Their weight allows the error of the row. Beyond
+//! these ranges they only have to lead to zero.
 
 use std::f64::consts::FRAC_1_SQRT_2;
 use std::fmt;
 
 use pgemm_ir::{Element, Val, ty};
 
-/// A function that an epilogue applies to each result. Code outside of this module asks the table and
-/// does not match on the variants.
+/// A function that an epilogue applies to each result. Code outside of this module reads the table
+/// and does not match on the variants.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Activation {
-    /// max(x, 0); NaN stays NaN.
+    /// max(x, 0). NaN stays NaN.
     Relu,
-    /// x·Φ(x) with the distribution function Φ of N(0, 1): the exact form, by the error function.
+    /// x·Φ(x) with the distribution function Φ of N(0, 1). This is the exact form, by the error
+    /// function.
     Gelu,
     /// x / (1 + exp(−x)), also called swish.
     Silu,
@@ -31,56 +32,56 @@ pub enum Activation {
     Tanh,
     /// 1 / (1 + exp(−x)), the logistic function.
     Sigmoid,
-    /// x·(1 + tanh(√(2/π)·(x + 0.044715·x³))) / 2: gelu with an approximation of Φ.
+    /// x·(1 + tanh(√(2/π)·(x + 0.044715·x³))) / 2. This is gelu with an approximation of Φ.
     GeluTanh,
-    /// min(max(x, lower), upper) for two parameters; NaN stays NaN.
+    /// min(max(x, lower), upper) with two parameters. NaN stays NaN.
     Clamp,
 }
 
 /// Code that computes an activation of x with parameters, for results of a type.
 type Code<T> = for<'k> fn(Val<'k, T>, &[Val<'k, T>], Element) -> Val<'k, T>;
 
-/// What is known of an activation.
+/// One row of the table.
 struct Row {
-    /// How users write it.
+    /// The name in texts of users.
     name: &'static str,
-    /// What it computes, in one line for the help of the command.
+    /// The formula, in one line for the help of the command.
     formula: &'static str,
-    /// What it takes beside x.
-    takes: Takes,
-    /// Its code in binary32.
+    /// The parameters.
+    parameter_rules: ParameterRules,
+    /// The code in binary32.
     binary32: Code<ty::F32>,
-    /// Its code in binary64.
+    /// The code in binary64.
     binary64: Code<ty::F64>,
-    /// Its value in binary64 on the host, for any x but NaN.
+    /// The value in binary64 on the host, for any x except NaN.
     reference: fn(f64, &[f64]) -> f64,
-    /// The limit towards −∞, where `reference` does not give it.
+    /// The limit towards −∞. `None` if `reference` returns it.
     below: Option<f64>,
-    /// Whether fractions come of integers, with parameters that are integers.
+    /// Whether an integer can have a fractional result, with parameters that are integers.
     makes_fractions: bool,
-    /// Whether its code needs registers for exponentials and polynomials.
+    /// Whether the code needs registers for exponentials and polynomials.
     is_long: bool,
-    /// The largest error of the code: relative, and absolute on top, for results in 16 or fewer
-    /// bits, in binary32 and in binary64.
+    /// The largest relative error of the code, and the absolute error on top of it. They are given
+    /// for results in 16 or fewer bits, in binary32 and in binary64.
     errors: [[f64; 2]; 3],
-    /// The steepest slope, by which an error of the argument grows at most. Errors of parameters must
-    /// not grow.
+    /// The steepest slope. An error of the argument grows at most by this factor. Errors of
+    /// parameters must not grow.
     slope: f64,
 }
 
-/// What an activation takes beside x: numbers that a launch gives, so that one kernel computes the
-/// function with any of them.
-struct Takes {
-    /// How users know them, [`MOST_PARAMETERS`] at most.
+/// The parameters of an activation. They are numbers of the launch, so that one kernel computes the
+/// function for any values.
+struct ParameterRules {
+    /// The names of the parameters, at most [`MOST_PARAMETERS`].
     names: &'static [&'static str],
-    /// What is to be done where values are not possible.
+    /// The advice to users if values are not allowed.
     rule: &'static str,
-    /// Whether values are possible.
+    /// Whether values are allowed.
     allows: fn(&[f64]) -> bool,
 }
 
-/// Functions of x alone.
-const NO_PARAMETERS: Takes = Takes { names: &[], rule: "", allows: |_| true };
+/// No parameters, for functions of x alone.
+const NO_PARAMETERS: ParameterRules = ParameterRules { names: &[], rule: "", allows: |_| true };
 
 /// 2 to the power of −`bits`.
 const fn parts(bits: u32) -> f64 {
@@ -90,7 +91,7 @@ const fn parts(bits: u32) -> f64 {
 const RELU: Row = Row {
     name: "relu",
     formula: "max(x, 0)",
-    takes: NO_PARAMETERS,
+    parameter_rules: NO_PARAMETERS,
     binary32: |x, _, _| x.max_nan(0.0),
     binary64: |x, _, _| x.lt(0.0).select(0.0, x),
     reference: |x, _| x.max(0.0),
@@ -104,7 +105,7 @@ const RELU: Row = Row {
 const GELU: Row = Row {
     name: "gelu",
     formula: "x·Φ(x), by the error function",
-    takes: NO_PARAMETERS,
+    parameter_rules: NO_PARAMETERS,
     binary32: |x, _, output| gelu(x, if output.bytes() <= 2 { &NARROW } else { &WIDE }),
     binary64: |x, _, _| gelu_64(x),
     reference: |x, _| x * (0.5 * libm::erfc(-x * FRAC_1_SQRT_2)),
@@ -112,14 +113,14 @@ const GELU: Row = Row {
     makes_fractions: true,
     is_long: true,
     errors: [[parts(14), 1.5e-9], [parts(19), 1e-10], [parts(42), 1e-300]],
-    // Φ(√2) + √2·φ(√2), at √2.
+    // The slope is Φ(√2) + √2·φ(√2), at √2.
     slope: 1.129,
 };
 
 const SILU: Row = Row {
     name: "silu",
     formula: "x / (1 + exp(−x))",
-    takes: NO_PARAMETERS,
+    parameter_rules: NO_PARAMETERS,
     binary32: |x, _, _| {
         let x = x.max_nan(SILU_ENDS);
         let decay = (x * -std::f32::consts::LOG2_E).exp2();
@@ -135,14 +136,14 @@ const SILU: Row = Row {
     makes_fractions: true,
     is_long: true,
     errors: [[parts(19), 1e-11], [parts(19), 1e-11], [parts(42), 1e-300]],
-    // Near 2.4.
+    // The steepest slope is near 2.4.
     slope: 1.1,
 };
 
 const TANH: Row = Row {
     name: "tanh",
     formula: "the hyperbolic tangent",
-    takes: NO_PARAMETERS,
+    parameter_rules: NO_PARAMETERS,
     binary32: |x, _, _| {
         let magnitude = x.abs();
         let decay = (magnitude * (-2.0 * std::f32::consts::LOG2_E)).exp2();
@@ -178,7 +179,7 @@ const TANH: Row = Row {
 const SIGMOID: Row = Row {
     name: "sigmoid",
     formula: "1 / (1 + exp(−x))",
-    takes: NO_PARAMETERS,
+    parameter_rules: NO_PARAMETERS,
     binary32: |x, _, _| ((x * -std::f32::consts::LOG2_E).exp2() + 1.0).reciprocal(),
     binary64: |x, _, _| {
         let decay = exponential(x.abs().min(SILU_ENDS_64).negated());
@@ -193,11 +194,11 @@ const SIGMOID: Row = Row {
     slope: 0.25,
 };
 
-/// It is x times the sigmoid of 2·√(2/π)·(x + 0.044715·x³).
+/// This function is x times the sigmoid of 2·√(2/π)·(x + 0.044715·x³).
 const GELU_TANH: Row = Row {
     name: "gelu_tanh",
     formula: "x·(1 + tanh(√(2/π)·(x + 0.044715·x³))) / 2",
-    takes: NO_PARAMETERS,
+    parameter_rules: NO_PARAMETERS,
     binary32: |x, _, _| {
         let x = x.max_nan(-GELU_ENDS);
         let scale = -2.0 * GELU_TANH_SCALE * std::f64::consts::LOG2_E;
@@ -215,15 +216,15 @@ const GELU_TANH: Row = Row {
     makes_fractions: true,
     is_long: true,
     errors: [[parts(17), 1e-11], [parts(17), 1e-11], [parts(40), 1e-290]],
-    // Near √2, as gelu.
+    // The steepest slope is near √2, as for gelu.
     slope: 1.13,
 };
 
-/// The smaller of two numbers is minus the larger of minus both.
+/// The minimum of two numbers is computed as minus the maximum of their negatives.
 const CLAMP: Row = Row {
     name: "clamp",
     formula: "min(max(x, lower), upper)",
-    takes: Takes {
+    parameter_rules: ParameterRules {
         names: &["lower", "upper"],
         rule: "lower must be at most upper, and neither NaN: write the smaller one first, and -inf or inf for none",
         allows: |bounds| bounds[0] <= bounds[1],
@@ -241,21 +242,22 @@ const CLAMP: Row = Row {
     slope: 1.0,
 };
 
-/// √(2/π) and the factor of x³ in gelu by tanh (Hendrycks and Gimpel, "Gaussian Error Linear Units",
-/// 2016).
+/// √(2/π), and the factor of x³ in gelu by tanh (Hendrycks and Gimpel, "Gaussian Error Linear
+/// Units", 2016).
 const GELU_TANH_SCALE: f64 = 0.797_884_560_802_865_4;
 const GELU_TANH_CUBE: f64 = 0.044_715;
 
-/// Numerator and denominator of tanh(x) / x in falling powers of x²: the continued fraction of tanh
-/// to its seventh level. Its relative error is below 2⁻³⁷ up to 1, and below 2⁻⁵¹ up to 1/2.
+/// Numerator and denominator of tanh(x) / x in falling powers of x². They are the continued
+/// fraction of tanh up to its seventh level. The relative error is below 2⁻³⁷ up to 1, and below
+/// 2⁻⁵¹ up to 1/2.
 const TANH_PADE: [[f64; 4]; 2] =
     [[1.0, 378.0, 17_325.0, 135_135.0], [28.0, 3_150.0, 62_370.0, 135_135.0]];
 
-/// From here on tanh is ±1 in binary64.
+/// From this number on, tanh is ±1 in binary64.
 const TANH_ENDS_64: f64 = 20.0;
 
 impl Activation {
-    /// All of them.
+    /// All activations.
     pub const ALL: [Activation; 7] = [
         Activation::Relu,
         Activation::Gelu,
@@ -278,22 +280,22 @@ impl Activation {
         }
     }
 
-    /// How users write it.
+    /// The name in texts of users.
     pub const fn name(self) -> &'static str {
         self.row().name
     }
 
-    /// What it computes, in one line.
+    /// The formula, in one line.
     pub const fn formula(self) -> &'static str {
         self.row().formula
     }
 
-    /// The names of its parameters.
+    /// The names of the parameters.
     pub const fn parameters(self) -> &'static [&'static str] {
-        self.row().takes.names
+        self.row().parameter_rules.names
     }
 
-    /// How users write it with its parameters: `name(first,second)`.
+    /// The form in texts of users, with parameters: `name(first,second)`.
     pub fn form(self) -> String {
         match self.parameters() {
             [] => self.name().to_owned(),
@@ -301,18 +303,18 @@ impl Activation {
         }
     }
 
-    /// Whether it takes these values of its parameters, as many as it has.
+    /// Whether the activation takes these values. There must be one value for each parameter.
     pub(super) fn allows(self, values: &[f64]) -> bool {
-        (self.row().takes.allows)(values)
+        (self.row().parameter_rules.allows)(values)
     }
 
-    /// What is to be done where it does not.
+    /// The advice to users if values are not allowed.
     pub(super) const fn rule(self) -> &'static str {
-        self.row().takes.rule
+        self.row().parameter_rules.rule
     }
 
-    /// Its value on the host, with these parameters. NaN stays NaN, and a zero keeps its sign where
-    /// the function has it.
+    /// The value on the host, with these parameters. NaN stays NaN. A zero keeps its sign if the
+    /// function's zero does.
     pub fn reference(self, x: f64, parameters: &[f64]) -> f64 {
         match self.row().below {
             _ if x.is_nan() => x,
@@ -321,8 +323,8 @@ impl Activation {
         }
     }
 
-    /// The largest error of the code in kernels whose results have this type, before these are
-    /// rounded: a part of the value, and an absolute error on top.
+    /// The largest error of the code in kernels whose results have this type, before rounding. It
+    /// consists of a relative error, and an absolute error on top.
     pub const fn error(self, output: Element) -> [f64; 2] {
         let errors = &self.row().errors;
         match output.bytes() {
@@ -332,23 +334,23 @@ impl Activation {
         }
     }
 
-    /// The steepest slope, by which an error of the argument grows at most.
+    /// The steepest slope. An error of the argument grows at most by this factor.
     pub const fn slope(self) -> f64 {
         self.row().slope
     }
 
-    /// Whether fractions come of integers, with parameters that are integers.
+    /// Whether an integer can have a fractional result, with parameters that are integers.
     pub const fn makes_fractions(self) -> bool {
         self.row().makes_fractions
     }
 
-    /// Whether its code takes instructions and registers for exponentials and polynomials, rather
-    /// than a comparison.
+    /// Whether the code takes instructions and registers for exponentials and polynomials, instead
+    /// of a comparison.
     pub const fn is_long(self) -> bool {
         self.row().is_long
     }
 
-    /// Its code in binary64, with these parameters.
+    /// Writes the code in binary64, with these parameters.
     pub(crate) fn in_binary64<'k>(
         self,
         x: Val<'k, ty::F64>,
@@ -357,7 +359,7 @@ impl Activation {
         (self.row().binary64)(x, parameters, Element::F64)
     }
 
-    /// Its code in binary32, with these parameters, for results of this type. NaN stays NaN.
+    /// Writes the code in binary32, with these parameters, for results of this type. NaN stays NaN.
     pub(crate) fn in_binary32<'k>(
         self,
         x: Val<'k, ty::F32>,
@@ -398,14 +400,15 @@ const WIDE: [f32; 11] = [
     3.346_749e-8,
 ];
 
-/// From here on |x|·Q(|x|) is zero in binary32, where subnormal numbers count as zero.
+/// From this number on, |x|·Q(|x|) is zero in binary32. Subnormal numbers count as zero.
 const GELU_ENDS: f32 = 16.0;
 
-/// Below this 1 / (1 + exp(−x)) is zero in the same way, and x times that would be NaN at −∞.
+/// Below this number, 1 / (1 + exp(−x)) is zero in the same sense. Its product with x would be NaN
+/// at −∞.
 const SILU_ENDS: f32 = -128.0;
 
-/// (|x| + 4)·Q(|x|)·exp(x²/2) as a polynomial of (|x| − 4) / (|x| + 4): a Chebyshev series, written
-/// in rising powers.
+/// (|x| + 4)·Q(|x|)·exp(x²/2) as a polynomial of (|x| − 4) / (|x| + 4). It is a Chebyshev series,
+/// written in rising powers.
 const UPPER_64: [f64; 23] = [
     0.755_285_130_415_751_4,
     -0.607_896_641_971_893,
@@ -433,30 +436,30 @@ const UPPER_64: [f64; 23] = [
 ];
 const SHIFT_64: f64 = 4.0;
 
-/// The same ends in binary64: exp is not computed for less.
+/// The corresponding limit of |x| in binary64. exp is not computed beyond it.
 const GELU_ENDS_64: f64 = 37.5;
 const SILU_ENDS_64: f64 = 700.0;
 
-/// 1.5·2⁵²: a sum with it is rounded to an integer, which its lowest bits then are.
+/// 1.5·2⁵². A sum with this number is rounded to an integer, which is then in its lowest bits.
 const ROUNDS_64: f64 = 6_755_399_441_055_744.0;
 
 /// ln 2 in two parts. The first has 32 bits, so that its product with a small integer is exact.
 const LN_2_64: [f64; 2] = [0.693_147_180_369_123_8, 1.908_214_929_270_587_7e-10];
 
-/// Terms of the series of exp. Its error on ±ln 2 / 2 is below 2⁻⁵⁶.
+/// Number of terms of the series of exp. Its error on ±ln 2 / 2 is below 2⁻⁵⁶.
 const TERMS_64: u32 = 14;
 
 /// exp(x) for x from −704 to 0.
 fn exponential(x: Val<'_, ty::F64>) -> Val<'_, ty::F64> {
     let shifted = x.mul_add(std::f64::consts::LOG2_E, ROUNDS_64);
     let power = shifted - ROUNDS_64;
-    let rest = power.mul_add(-LN_2_64[0], x);
-    let rest = power.mul_add(-LN_2_64[1], rest);
+    let remainder = power.mul_add(-LN_2_64[0], x);
+    let remainder = power.mul_add(-LN_2_64[1], remainder);
     let factorial = |term: u32| (1..=term).map(f64::from).product::<f64>();
     let last = x.constant(1.0 / factorial(TERMS_64 - 1));
     let series = (0..TERMS_64 - 1).rev();
-    let series = series.fold(last, |sum, term| sum.mul_add(rest, 1.0 / factorial(term)));
-    // The exponent's field; what lies above it falls off.
+    let series = series.fold(last, |sum, term| sum.mul_add(remainder, 1.0 / factorial(term)));
+    // The shift moves the integer to the exponent's field. Higher bits fall off.
     (series.bits() + (shifted.bits() << 52)).as_f64()
 }
 
@@ -466,7 +469,7 @@ fn gelu<'k>(x: Val<'k, ty::F32>, exponent: &[f32]) -> Val<'k, ty::F32> {
     let (first, second) = (coefficients.next().unwrap_or(0.0), coefficients.next().unwrap_or(0.0));
     let start = magnitude.mul_add(first, second);
     let power = coefficients.fold(start, |sum, coefficient| sum.mul_add(magnitude, coefficient));
-    // −0, so that a zero keeps its sign.
+    // The zero is −0, so that a zero keeps its sign.
     magnitude.negated().mul_add(power.exp2(), x.max_nan(-0.0))
 }
 

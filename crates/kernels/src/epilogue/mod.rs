@@ -1,10 +1,10 @@
-//! Epilogues as users ask for them: what happens to results on their way to D beside alpha and
-//! beta. This module is the description; [`crate::store`] has the code.
+//! Epilogues as users describe them. An epilogue is applied to results on their way to D, in
+//! addition to alpha and beta. This module is the description, and [`crate::store`] has the code.
 //!
-//! The text form of an epilogue is its parts in the order of their application, `bias_n|silu`. An
-//! activation may have parameters. Kernels take their values as they take alpha, so a spec has an
-//! [`EpilogueShape`], which is an epilogue without them. Names of specs have it at the end:
-//! `…-c1x1-ebias_n.silu`.
+//! The text form of an epilogue lists its parts in the order of their application, such as
+//! `bias_n|silu`. An activation may have parameters. Kernels take the values of parameters at
+//! launch, as they take alpha. So a spec has an [`EpilogueShape`], which is an epilogue without
+//! these values. The names of specs end with it: `…-c1x1-ebias_n.silu`.
 
 mod activation;
 mod shape;
@@ -22,7 +22,7 @@ use crate::dtype;
 /// The dimension of D that a bias lies along.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum BiasAlong {
-    /// Along n: element j is added to all of column j, as linear layers do it.
+    /// Along n: element j is added to all of column j, as in linear layers.
     N,
     /// Along m: element i is added to all of row i.
     M,
@@ -31,7 +31,7 @@ pub enum BiasAlong {
 impl BiasAlong {
     const ALL: [BiasAlong; 2] = [BiasAlong::N, BiasAlong::M];
 
-    /// How users write it.
+    /// The name in texts of users.
     pub const fn name(self) -> &'static str {
         match self {
             BiasAlong::N => "bias_n",
@@ -39,7 +39,7 @@ impl BiasAlong {
         }
     }
 
-    /// The dimension in the transposed D.
+    /// The same dimension in the transposed D.
     pub const fn transposed(self) -> Self {
         match self {
             BiasAlong::N => BiasAlong::M,
@@ -48,11 +48,11 @@ impl BiasAlong {
     }
 }
 
-/// Parameters that an activation has at most.
+/// Maximum number of parameters of an activation.
 pub const MOST_PARAMETERS: usize = 2;
 
-/// What happens to results on their way to D: `D = activation(alpha·A·B + beta·C + bias)`, rounded
-/// once to D's type. By default nothing. It can be made from text:
+/// The computation of D from the sums: `D = activation(alpha·A·B + beta·C + bias)`, rounded once to
+/// D's type. The default has no bias and no activation. An epilogue can be parsed from text:
 ///
 /// ```
 /// use pgemm_kernels::{Activation, BiasAlong, Epilogue};
@@ -62,21 +62,21 @@ pub const MOST_PARAMETERS: usize = 2;
 /// # Ok::<(), pgemm_kernels::EpilogueError>(())
 /// ```
 ///
-/// Of an activation with parameters it also has their values, as they were given. Kernels take them
-/// in the type that they compute results in ([`for_output`](Self::for_output)).
+/// An epilogue also has the values of its activation's parameters, exactly as they were given.
+/// Kernels take them in the type in which they compute results ([`for_output`](Self::for_output)).
 #[derive(
     Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize,
 )]
 #[serde(try_from = "String", into = "String")]
 pub struct Epilogue {
     shape: EpilogueShape,
-    /// The bits of the parameters, which can be compared and hashed; 0 where there is none.
+    /// The bits of the parameters, which can be compared and hashed. Unused entries are 0.
     bits: [u64; MOST_PARAMETERS],
-    /// Whether the activation has parameters that are yet to be given.
+    /// Whether the activation has parameters whose values were not given yet.
     lacks_parameters: bool,
 }
 
-/// A text that is no epilogue.
+/// A text that is not an epilogue.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
     "'{text}' is no epilogue: part {place}, '{part}', {reason}. An epilogue is none, or bias_n or \
@@ -84,17 +84,17 @@ pub struct Epilogue {
     activation_forms()
 )]
 pub struct EpilogueError {
-    /// What was given.
+    /// The given text.
     pub text: String,
-    /// Which part is wrong, from 1.
+    /// The position of the wrong part, counted from 1.
     pub place: usize,
-    /// The part.
+    /// The wrong part.
     pub part: String,
-    /// Why it is wrong.
+    /// The reason why it is wrong.
     pub reason: PartError,
 }
 
-/// All activations: `relu, gelu and silu`.
+/// All activations as a text: `relu, gelu and silu`.
 fn activation_forms() -> String {
     let forms = Activation::ALL.map(Activation::form);
     match &forms[..] {
@@ -104,20 +104,21 @@ fn activation_forms() -> String {
 }
 
 impl Epilogue {
-    /// An epilogue that does nothing.
+    /// The epilogue without bias and activation.
     pub const NONE: Epilogue = Epilogue::of_shape(EpilogueShape::NONE);
 
-    /// An epilogue of this shape. Where its activation has parameters they are yet to be given.
+    /// An epilogue of this shape. If its activation has parameters, their values have yet to be
+    /// given.
     pub const fn of_shape(shape: EpilogueShape) -> Epilogue {
         let lacks_parameters = !shape.parameters().is_empty();
         Epilogue { shape, bits: [0; MOST_PARAMETERS], lacks_parameters }
     }
 
-    /// Reads the text form: parts with `|` between them, or `none`, or nothing at all. Parameters of
-    /// an activation stand behind its name, in parentheses and with commas between them.
+    /// Parses the text form, which is parts with `|` between them, `none`, or an empty text. The
+    /// parameters of an activation follow its name in parentheses, with commas between them.
     ///
     /// # Errors
-    /// Which part is wrong, and why.
+    /// The part that is wrong, and the reason.
     pub fn parse(text: &str) -> Result<Epilogue, EpilogueError> {
         if matches!(text.trim(), "" | shape::NONE) {
             return Ok(Epilogue::NONE);
@@ -158,8 +159,8 @@ impl Epilogue {
         Epilogue { shape: self.shape.with_bias(along), ..self }
     }
 
-    /// The same epilogue with an activation. If it has parameters,
-    /// [`with_parameters`](Self::with_parameters) has to give them.
+    /// The same epilogue with an activation. If the activation has parameters,
+    /// [`with_parameters`](Self::with_parameters) has to give their values.
     pub const fn with_activation(self, activation: Activation) -> Self {
         Epilogue::of_shape(self.shape.with_activation(activation))
     }
@@ -167,7 +168,7 @@ impl Epilogue {
     /// The same epilogue with these parameters of its activation.
     ///
     /// # Errors
-    /// They are too few or too many, or the activation does not take these values.
+    /// There are too few or too many values, or the activation does not take them.
     pub fn with_parameters(self, values: &[f64]) -> Result<Self, ParameterError> {
         let names = self.shape.parameters();
         if values.len() != names.len() {
@@ -185,12 +186,13 @@ impl Epilogue {
         Ok(Epilogue { bits, lacks_parameters: false, ..self })
     }
 
-    /// What of it changes a kernel's code: all but the values of parameters.
+    /// The part of the epilogue that changes a kernel's code. It lacks only the values of
+    /// parameters.
     pub const fn shape(&self) -> EpilogueShape {
         self.shape
     }
 
-    /// The dimension that the bias lies along; `None` where there is no bias.
+    /// The dimension that the bias lies along. `None` if there is no bias.
     pub const fn bias(&self) -> Option<BiasAlong> {
         self.shape.bias()
     }
@@ -200,23 +202,24 @@ impl Epilogue {
         self.shape.activation()
     }
 
-    /// The parameters of the activation; those behind its last are 0.
+    /// The parameters of the activation. Entries beyond the last parameter are 0.
     pub fn parameters(&self) -> [f64; MOST_PARAMETERS] {
         self.bits.map(f64::from_bits)
     }
 
-    /// Whether the activation has parameters that are not given.
+    /// Whether the activation has parameters whose values were not given.
     pub const fn lacks_parameters(&self) -> bool {
         self.lacks_parameters
     }
 
-    /// The value of the activation on the host, or the same where there is none.
+    /// Applies the activation to a number on the host. The number stays the same if there is no
+    /// activation.
     pub fn activate(&self, x: f64) -> f64 {
         self.activation().map_or(x, |activation| activation.reference(x, &self.parameters()))
     }
 
-    /// The same epilogue with parameters as kernels with results of this type have them: binary32, or
-    /// binary64 where results are.
+    /// The same epilogue with its parameters rounded to the type that kernels with results of this
+    /// type use. It is binary64 if results are binary64, and binary32 otherwise.
     pub fn for_output(self, output: Element) -> Self {
         let rounded = |bits| match dtype::compute_type(output) {
             Element::F64 => bits,
@@ -225,18 +228,19 @@ impl Epilogue {
         Epilogue { bits: self.bits.map(rounded), ..self }
     }
 
-    /// Whether it does nothing.
+    /// Whether the epilogue has neither bias nor activation.
     pub const fn is_none(&self) -> bool {
         self.shape.is_none()
     }
 
-    /// Elements of the bias of an `m × n` D, 0 where there is no bias. They follow each other
-    /// without gaps.
+    /// Number of elements of the bias of an `m × n` D. It is 0 if there is no bias. The elements
+    /// are contiguous.
     pub const fn bias_length(&self, m: usize, n: usize) -> usize {
         self.shape.bias_length(m, n)
     }
 
-    /// Element type of the bias for results of this type: theirs, and bf16 for 8-bit floats.
+    /// Element type of the bias for results of this type. It is the type of the results, and bf16
+    /// for 8-bit floats.
     pub const fn bias_type(output: Element) -> Element {
         dtype::bias_type(output)
     }
@@ -311,7 +315,7 @@ mod tests {
                 Some(parts) => assert_eq!(EpilogueShape::from_suffix(parts), Some(shape)),
                 None => assert!(epilogue.is_none() && shape.suffix().is_empty()),
             }
-            // Of a shape alone the parameters are missing.
+            // An epilogue made of a shape lacks the values of parameters.
             let of_shape = Epilogue::of_shape(shape);
             assert_eq!(of_shape.lacks_parameters(), !shape.parameters().is_empty());
             assert_eq!(of_shape == epilogue, !of_shape.lacks_parameters());

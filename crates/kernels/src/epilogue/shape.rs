@@ -1,33 +1,33 @@
-//! [`EpilogueShape`]: what of an epilogue changes a kernel's code.
+//! [`EpilogueShape`] is the part of an epilogue that changes a kernel's code.
 
 use std::fmt;
 
 use super::{Activation, BiasAlong};
 
-/// An epilogue without the values of its activation's parameters, which a launch gives. Kernels
-/// are the same for all values.
+/// An epilogue without the values of its activation's parameters. A launch gives these values, and
+/// kernels are the same for all of them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct EpilogueShape {
     bias: Option<BiasAlong>,
     activation: Option<Activation>,
 }
 
-/// The text of an epilogue that does nothing.
+/// The text of the epilogue without bias and activation.
 pub(super) const NONE: &str = "none";
 
-/// A part of an epilogue that cannot stand where it stands.
+/// The reason why a part of an epilogue is not legal.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum PartError {
-    /// It has no such name.
+    /// No part has this name.
     #[error("is unknown")]
     Unknown,
-    /// A bias behind an activation.
+    /// A bias follows an activation.
     #[error("comes after an activation, and a bias is added before")]
     AfterActivation,
-    /// A bias behind a bias.
+    /// A bias follows another bias.
     #[error("is a second bias")]
     SecondBias,
-    /// An activation behind an activation.
+    /// An activation follows another activation.
     #[error("is a second activation")]
     SecondActivation,
     /// The activation does not take these parameters.
@@ -35,50 +35,50 @@ pub enum PartError {
     Parameters(#[from] ParameterError),
 }
 
-/// Parameters that an activation does not take.
+/// The reason why an activation does not take parameters.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ParameterError {
-    /// They are too few or too many.
+    /// There are too few or too many parameters.
     #[error("needs {} parameters and has {given}: write {shape}", shape.parameters().len())]
     Count {
-        /// What they are for.
+        /// The epilogue that the parameters are for.
         shape: EpilogueShape,
-        /// How many are given.
+        /// The given number of parameters.
         given: usize,
     },
-    /// One is no number.
+    /// A parameter is not a number.
     #[error("has '{text}' as parameter {place}: write a number, such as 0.5, or inf or -inf")]
     NoNumber {
-        /// Which one, from 1.
+        /// The position of this parameter, counted from 1.
         place: usize,
-        /// What is given.
+        /// The given text.
         text: String,
     },
-    /// The values are not possible.
+    /// The activation does not allow the values.
     #[error("has {asked}, which {activation} does not take: {}", activation.rule())]
     Values {
         /// The activation.
         activation: Activation,
-        /// Names and values.
+        /// The names and values that were given.
         asked: String,
     },
 }
 
 impl EpilogueShape {
-    /// An epilogue that does nothing.
+    /// The shape without bias and activation.
     pub const NONE: EpilogueShape = EpilogueShape { bias: None, activation: None };
 
-    /// The same with a bias along this dimension.
+    /// The same shape with a bias along this dimension.
     pub const fn with_bias(self, along: BiasAlong) -> Self {
         EpilogueShape { bias: Some(along), ..self }
     }
 
-    /// The same with an activation.
+    /// The same shape with an activation.
     pub const fn with_activation(self, activation: Activation) -> Self {
         EpilogueShape { activation: Some(activation), ..self }
     }
 
-    /// The dimension that the bias lies along; `None` where there is no bias.
+    /// The dimension that the bias lies along. `None` if there is no bias.
     pub const fn bias(&self) -> Option<BiasAlong> {
         self.bias
     }
@@ -96,13 +96,13 @@ impl EpilogueShape {
         }
     }
 
-    /// Whether it does nothing.
+    /// Whether the shape has neither bias nor activation.
     pub const fn is_none(&self) -> bool {
         self.bias.is_none() && self.activation.is_none()
     }
 
-    /// Elements of the bias of an `m × n` D, 0 where there is no bias. They follow each other
-    /// without gaps.
+    /// Number of elements of the bias of an `m × n` D. It is 0 if there is no bias. The elements
+    /// are contiguous.
     pub const fn bias_length(&self, m: usize, n: usize) -> usize {
         match self.bias {
             None => 0,
@@ -111,12 +111,12 @@ impl EpilogueShape {
         }
     }
 
-    /// The same epilogue for Dᵀ in place of D.
+    /// The same shape for Dᵀ in place of D.
     pub fn transposed(self) -> Self {
         EpilogueShape { bias: self.bias.map(BiasAlong::transposed), ..self }
     }
 
-    /// The same with a further part of this name.
+    /// Appends the part with this name.
     pub(super) fn with_part(self, name: &str) -> Result<Self, PartError> {
         let bias = BiasAlong::ALL.into_iter().find(|bias| bias.name() == name);
         let activation = Activation::ALL.into_iter().find(|found| found.name() == name);
@@ -130,7 +130,7 @@ impl EpilogueShape {
         }
     }
 
-    /// The suffix of a spec's name.
+    /// The suffix that the name of a spec has for this shape.
     pub(crate) fn suffix(&self) -> String {
         let bias = self.bias.map(BiasAlong::name);
         let parts: Vec<_> = bias.into_iter().chain(self.activation.map(Activation::name)).collect();
@@ -140,13 +140,13 @@ impl EpilogueShape {
         }
     }
 
-    /// Reads the part of a spec's name behind `-e`.
+    /// Parses the part of a spec's name that follows `-e`.
     pub(crate) fn from_suffix(text: &str) -> Option<EpilogueShape> {
         text.split('.').try_fold(EpilogueShape::NONE, |shape, part| shape.with_part(part).ok())
     }
 }
 
-/// The text form, with the names of parameters in place of values: `bias_n|silu`.
+/// Writes the text form. It has the names of parameters in place of their values: `bias_n|silu`.
 impl fmt::Display for EpilogueShape {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let bias = self.bias.map(|bias| bias.name().to_owned());

@@ -1,6 +1,6 @@
-//! Fix-up: the reduction of tiles that are split along K over several workers. [`staged`] reduces
-//! tiles of wgmma kernels by pieces, [`threads`] tiles of kernels that store D from registers,
-//! thread by thread.
+//! Fix-up is the reduction of tiles that are split along K over several workers. [`staged`] reduces
+//! tiles of wgmma kernels by pieces. [`threads`] reduces tiles of kernels that store D from
+//! registers, thread by thread.
 
 pub(crate) mod staged;
 pub(crate) mod threads;
@@ -12,7 +12,7 @@ use pgemm_ir::{Carried, KernelBuilder, Type, Val, ValueId, ty};
 use crate::launch::{Work, Workspace};
 use crate::spec::Spec;
 
-/// Partial sums begin at a multiple of so many bytes.
+/// Alignment of partial sums in bytes.
 const PARTIALS_ALIGN: u32 = 256;
 
 impl Spec {
@@ -28,31 +28,33 @@ impl Spec {
     }
 }
 
-/// A worker's part of a split tile in the workspace: what a consumer warpgroup computes of it.
+/// A worker's share of a split tile in the workspace, for one consumer warpgroup's part of the
+/// tile.
 #[derive(Clone, Copy)]
 pub(crate) struct Share<'k> {
     /// The counter of arrivals.
     arrived: Val<'k, ty::U64>,
-    /// This thread's sums in the first contributor's slot, in this worker's, and in that of the
-    /// only other.
+    /// Addresses of this thread's sums: in the first contributor's slot, in this worker's slot, and
+    /// in the other worker's slot if there are two workers.
     first: Val<'k, ty::U64>,
     own: Val<'k, ty::U64>,
     other: Val<'k, ty::U64>,
-    /// Who arrive.
+    /// Number of workers that arrive.
     count: Val<'k, ty::U32>,
-    /// Whether all sums are added up from slots, and not the other's to those in registers.
+    /// Whether all sums are added up from slots. Otherwise the other worker's sums are added to
+    /// those in registers.
     from_slots: Val<'k, ty::Bool>,
 }
 
 impl<'k> Share<'k> {
-    /// That of a whole tile.
+    /// The share of a whole tile, which is not used.
     fn none(b: &'k KernelBuilder) -> Self {
         let at = b.constant(0);
         let (count, from_slots) = (b.constant(1), b.constant(false));
         Share { arrived: at, first: at, own: at, other: at, count, from_slots }
     }
 
-    /// Whether the arrival after which the counter stood at `place` is followed by one only.
+    /// Whether exactly one arrival is missing when the counter stands at `place`.
     fn is_last(&self, place: Val<'k, ty::U32>) -> Val<'k, ty::Bool> {
         (place % self.count).eq(self.count - 1)
     }

@@ -3,15 +3,15 @@
 //! Workers that find all others arrived finish the tile ([`pieces`]).
 //!
 //! * The slot of a worker's share of a tile is worker + tile. Both only grow along the stages laid
-//!   end to end, so no two shares have one slot, and those of a tile follow each other in the order
+//!   end to end, so no two shares have one slot. The slots of a tile follow each other in the order
 //!   of K.
 //! * Sums are always added in that order, so that results are the same bit for bit on every run. If
-//!   the launch requests an unordered reduction, partial sums are added to one slot as they come,
-//!   and the last worker stores the content of the slot.
+//!   the launch requests an unordered reduction, partial sums are added to one slot in the order of
+//!   arrival, and the last worker stores the content of the slot.
 //! * No worker depends on a CTA that may not be running. The last worker to arrive finishes the
 //!   tile, alone if need be.
 //! * Of two workers, the later one still has its sums in registers and adds the other's to them.
-//!   Most split tiles of stream-K have two workers, and the first one has long finished: small
+//!   Most split tiles of stream-K have two workers, and the first one has long finished. So small
 //!   kernels load its sums while they still multiply.
 //! * Of more workers, each of the later ones owns a piece of the tile. It waits for a moment for
 //!   the last worker, then adds up and stores its piece. A worker that has other work, or that has
@@ -45,8 +45,8 @@ const COUNTER_BYTES: u32 = 16;
 const QUAD_BYTES: u32 = 16;
 const GROUP_BYTES: u32 = WARPGROUP_THREADS * QUAD_BYTES;
 
-/// Registers of a thread beside sums, its own and the other's, while it adds them up, and the most
-/// and fewest quads of the other's that are loaded at once.
+/// Registers of a thread besides the two sets of sums while it adds the other worker's sums to its
+/// own. The limits of how many of the other's quads are loaded at once follow.
 const REGISTERS_BESIDE_SUMS: u32 = 28;
 const MOST_QUADS_ADDED: u32 = 8;
 const LEAST_QUADS_ADDED: u32 = 3;
@@ -72,7 +72,7 @@ pub(super) fn workspace(spec: &Spec, work: &Work) -> Workspace {
     Workspace { bytes, zeroed: if work.unordered { bytes } else { counters } }
 }
 
-/// The workspace, and the scheduler that says which workers share a tile.
+/// The fix-up of a kernel: the workspace, and the scheduler that knows which workers share a tile.
 pub(crate) struct StagedFixup<'k> {
     b: &'k KernelBuilder,
     spec: Spec,
@@ -85,11 +85,12 @@ pub(crate) struct StagedFixup<'k> {
 
 /// The result of a look-ahead.
 pub(crate) struct LookAhead<'k, S> {
-    /// The share in the workspace. It is not used where the tile is whole.
+    /// The share in the workspace. It is not used if the tile is whole.
     share: Share<'k>,
     /// Whether this is the second of two workers, and the first has arrived.
     awaited: Val<'k, ty::Bool>,
-    /// The first worker's sums in that case, else zeros: for each quad of each block of 64 rows.
+    /// The sums of the first worker if it has arrived, else zeros. They are in the order of quads,
+    /// for each block of 64 rows.
     others: Vec<Val<'k, S>>,
 }
 
@@ -98,15 +99,15 @@ pub(crate) struct LookAhead<'k, S> {
 pub(crate) struct Outcome<'k> {
     /// Whether it stores the sums that it has in registers.
     pub(crate) stores: Val<'k, ty::Bool>,
-    /// Whether the other worker's sums are to be added to these before.
+    /// Whether the other worker's sums have to be added to these first.
     adds: Val<'k, ty::Bool>,
     /// The share in the workspace.
     share: Share<'k>,
     /// Whether the look-ahead has loaded the other worker's sums.
     is_loaded: Val<'k, ty::Bool>,
-    /// A bit for each owner whose pieces it adds up from the workspace and stores.
+    /// The owners, as bits, whose pieces it adds up from the workspace and stores.
     pub(crate) pieces: Val<'k, ty::U32>,
-    /// How many owners there are.
+    /// Number of owners.
     owners: Val<'k, ty::U32>,
     /// The owners that handed their pieces over, as bits. Only the leader of the last warpgroup to
     /// arrive knows them.
@@ -139,13 +140,13 @@ impl<'k> StagedFixup<'k> {
         self.b.smem_address(self.words).offset(consumer * (WORDS * 4))
     }
 
-    /// Whether sums in registers can have those of another worker added: not those in f16, which
-    /// are added in binary32.
+    /// Whether another worker's sums can be added to sums in registers. Sums in f16 cannot, since
+    /// partial sums are added in binary32.
     fn adds_in_registers(&self) -> bool {
         self.spec.wgmma().is_some_and(|wgmma| wgmma.summation != Summation::F16)
     }
 
-    /// Where the warpgroup's share of a segment's tile is in the workspace.
+    /// The place in the workspace of the warpgroup's share of a segment's tile.
     fn share(&self, segment: &Segment<'k>, warpgroup: &Warpgroup<'k>) -> Share<'k> {
         let (b, scheduler) = (self.b, &self.scheduler);
         let (parts, ctas) = (self.spec.parts(), self.spec.cluster.size());
@@ -165,7 +166,7 @@ impl<'k> StagedFixup<'k> {
             partials + (index * ctas + rank).widen() * u64::from(self.tile_bytes())
         };
         let worker = scheduler.worker(segment.unit);
-        // Of two slots, the one that is not this worker's.
+        // If there are two slots, this is the slot of the other worker.
         let is_first = worker.eq(contributors.first);
         Share {
             arrived: self.workspace.byte_offset(counters * COUNTER_BYTES),
@@ -180,8 +181,9 @@ impl<'k> StagedFixup<'k> {
         }
     }
 
-    /// Before the last stages of a segment: where its share is, and the other's sums if they are
-    /// there already. `None` for kernels without registers for that.
+    /// Runs before the last stages of a segment. Returns the place of its share, and the other
+    /// worker's sums if that worker has arrived. Returns `None` if the kernel has no registers for
+    /// these sums.
     pub(crate) fn look_ahead<S: AtomicSum>(
         &self,
         segment: &Segment<'k>,
@@ -190,23 +192,23 @@ impl<'k> StagedFixup<'k> {
     ) -> LookAhead<'k, S> {
         let b = self.b;
         let quads = self.quads();
-        let nothing = || vec![S::zero(b); quads as usize * 4];
+        let zero = || vec![S::zero(b); quads as usize * 4];
         let no = || b.constant::<ty::Bool>(false);
         let (share, (awaited, others)) = b.if_else(
             segment.whole,
-            || (Share::none(b), (no(), nothing())),
+            || (Share::none(b), (no(), zero())),
             || {
                 let share = self.share(segment, warpgroup);
                 let look = || self.is_awaited(&share, warpgroup, words.offset(AHEAD_WORD));
                 let awaited = b.if_else(share.from_slots, no, look);
                 let load = || (0..quads).flat_map(|at| self.load_quad(share.other, at)).collect();
-                (share, (awaited, b.if_else(awaited, load, nothing)))
+                (share, (awaited, b.if_else(awaited, load, zero)))
             },
         );
         LookAhead { share, awaited, others }
     }
 
-    /// Whether all but this worker have arrived.
+    /// Whether all workers but this one have arrived.
     fn is_awaited(
         &self,
         share: &Share<'k>,
@@ -222,7 +224,8 @@ impl<'k> StagedFixup<'k> {
         self.broadcast(word).ne(0)
     }
 
-    /// This thread's quad in a slot, counted over all blocks of 64 rows.
+    /// Loads this thread's quad number `index` from a slot. Quads are counted over all blocks of 64
+    /// rows.
     fn load_quad<S: AtomicSum>(&self, slot: Val<'k, ty::U64>, index: u32) -> [Val<'k, S>; 4] {
         self.b.load_global::<S, 4>(slot.byte_offset(index * GROUP_BYTES))
     }
@@ -239,12 +242,12 @@ impl<'k> StagedFixup<'k> {
     ) -> Outcome<'k> {
         let b = self.b;
         let (no, yes) = (b.constant::<ty::Bool>(false), b.constant::<ty::Bool>(true));
-        let nothing = b.constant::<ty::U32>(0);
+        let zero = b.constant::<ty::U32>(0);
         let parts = b.if_else(
             segment.whole,
             || {
                 let flags = (yes, no, no);
-                (flags, Share::none(b), (nothing, b.constant(1), nothing))
+                (flags, Share::none(b), (zero, b.constant(1), zero))
             },
             || {
                 let share = match ahead {
@@ -262,7 +265,7 @@ impl<'k> StagedFixup<'k> {
                         b.if_(warpgroup.leads, || {
                             self.count_in(&share);
                         });
-                        (b.constant(1), b.constant(1), nothing)
+                        (b.constant(1), b.constant(1), zero)
                     },
                     || {
                         b.if_else(
@@ -294,12 +297,12 @@ impl<'k> StagedFixup<'k> {
         self.spec.tile.m * self.spec.tile.n * 4
     }
 
-    /// Groups of 8 columns of a tile.
+    /// Number of groups of 8 columns of a tile.
     fn groups(&self) -> u32 {
         self.spec.tile.n / 8
     }
 
-    /// Quads of a thread.
+    /// Number of quads of a thread.
     fn quads(&self) -> u32 {
         self.spec.blocks() * self.groups()
     }
@@ -318,7 +321,7 @@ impl<'k> StagedFixup<'k> {
         }
     }
 
-    /// Adds the other worker's sums to those in registers, where the outcome says so.
+    /// Adds the other worker's sums to those in registers, if the outcome says so.
     pub(crate) fn add_other<S: AtomicSum>(
         &self,
         outcome: &Outcome<'k>,

@@ -1,8 +1,10 @@
 //! The reduction of split tiles in kernels that store D from registers. A thread has the same
-//! elements of a tile in every CTA, so each thread counts for itself: it stores its sums into a
-//! slot of the workspace, counts itself in, and where it is the last of its number adds up the
-//! slots, in the order of K, and finishes its elements. Results are the same bit for bit on every
-//! run, nobody waits for a CTA that may not be running, and counters, which wrap, are left at zero.
+//! elements of a tile in every CTA, so each thread counts by itself. It stores its sums into a slot
+//! of the workspace and increments a counter of arrivals. If it is the last to arrive, it adds up
+//! the slots in the order of K and finishes its elements.
+//!
+//! Results are the same bit for bit on every run. No thread waits for a CTA that may not be
+//! running. Counters wrap, so that they are left at zero.
 //!
 //! The slot of a worker's share of a tile is worker + tile, as in [`super::staged`].
 
@@ -18,7 +20,7 @@ use crate::spec::Spec;
 /// Bytes of a thread's counter.
 const COUNTER_BYTES: u32 = 4;
 
-/// Sums of a thread that are taken together: as many loads are in flight.
+/// Number of sums of a thread that are added together. As many loads are in flight.
 const GROUP: usize = 16;
 
 /// Consumer threads of a CTA.
@@ -26,7 +28,7 @@ fn threads(spec: &Spec) -> u32 {
     spec.consumers() * WARPGROUP_THREADS
 }
 
-/// Bytes of a slot: the sums of a tile.
+/// Bytes of a slot, which holds the sums of a tile.
 fn slot_bytes(spec: &Spec) -> u32 {
     spec.tile.m * spec.tile.n * spec.accumulator().bytes()
 }
@@ -40,7 +42,7 @@ pub(super) fn workspace(spec: &Spec, work: &Work) -> Workspace {
     Workspace { bytes: counters + slots, zeroed: counters }
 }
 
-/// The workspace and who works on it.
+/// The workspace, and the scheduler that knows which workers share a tile.
 pub(crate) struct ThreadFixup<'k> {
     b: &'k KernelBuilder,
     scheduler: Scheduler<'k>,
@@ -51,7 +53,7 @@ pub(crate) struct ThreadFixup<'k> {
 }
 
 impl<'k> ThreadFixup<'k> {
-    /// A reduction in a workspace.
+    /// A reduction in the workspace at an address.
     pub(crate) fn new(
         b: &'k KernelBuilder,
         spec: &Spec,
@@ -68,8 +70,8 @@ impl<'k> ThreadFixup<'k> {
         }
     }
 
-    /// Hands in a thread's sums of a part of a tile. Gives those of the whole tile, and true, where
-    /// it is the last to.
+    /// Contributes a thread's sums of a part of a tile. If the thread is the last to arrive, it
+    /// returns the sums of the whole tile, and true.
     pub(crate) fn contribute<S: Sum>(
         &self,
         segment: &Segment<'k>,

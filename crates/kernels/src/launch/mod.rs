@@ -1,5 +1,5 @@
-//! What a kernel works on ([`Work`]), and the launch that follows from it: [`Signature`] says what
-//! a kernel is launched with and binds the values of a problem to its parameters.
+//! The work of a kernel ([`Work`]), and the launch that follows from it. A [`Signature`] says what
+//! a kernel is launched with, and binds the values of a problem to the kernel's parameters.
 
 mod run;
 mod signature;
@@ -16,29 +16,30 @@ use crate::epilogue::MOST_PARAMETERS;
 use crate::quantity::Matrix;
 use crate::spec::Spec;
 
-/// Multiples of this many bytes are the addresses and strides that TMA takes (PTX ISA,
-/// "Tensor-map").
+/// Alignment in bytes of the addresses and strides that TMA takes (PTX ISA, "Tensor-map").
 pub const TMA_ALIGN_BYTES: u64 = 16;
 
-/// A matrix in global memory, or one of each product of a batch.
+/// A matrix in global memory, or one matrix for each product of a batch.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct MatrixArgument {
-    /// Address of element (0, 0): a multiple of 16 for A and B, of an element's size for C and D.
+    /// Address of element (0, 0). It is a multiple of 16 for A and B, and of the size of an element
+    /// for C and D.
     pub address: u64,
-    /// Elements from one row (or, where it is column-major, column) to the next: whole 16-byte
-    /// units for A and B. C and D are fastest where addresses and lines are such too. 0 is legal
-    /// for C, whose rows are then all the same one.
+    /// Elements from one row to the next (from one column to the next if the matrix is
+    /// column-major). For A and B they are whole 16-byte units. C and D are fastest if their
+    /// addresses and lines are whole 16-byte units too. For C, 0 is legal and means that all rows
+    /// are the same.
     pub leading_dimension: u64,
-    /// Elements from the matrix of one product of a batch to that of the next: whole 16-byte units
-    /// for A and B. 0 where all products have the same matrix, or where there is no batch; not for
-    /// D where there is one. C and D are fastest where it is whole units.
+    /// Elements from the matrix of one product of a batch to the matrix of the next. For A and B
+    /// they are whole 16-byte units. 0 means that all products share one matrix, or that there is
+    /// no batch. D of a batch cannot have 0. C and D are fastest if this is whole 16-byte units.
     pub batch_stride: u64,
 }
 
 impl MatrixArgument {
-    /// Whether TMA can move this C or D, whose lines have so many elements. A line must be whole
-    /// 16-byte units: TMA also overwrites what lies behind the end of the line in its last unit,
-    /// as was observed on an H200.
+    /// Whether TMA can move this C or D if its lines have `line` elements. A line must be whole
+    /// 16-byte units. Otherwise TMA overwrites the rest of the last unit, behind the end of the
+    /// line, as was observed on an H200.
     pub fn is_moved_by_tma(&self, line: u64, element: Element) -> bool {
         let bytes = u64::from(element.bytes());
         let stride = self.leading_dimension * bytes;
@@ -46,23 +47,23 @@ impl MatrixArgument {
         stride > 0 && all.iter().all(|bytes| bytes.is_multiple_of(TMA_ALIGN_BYTES))
     }
 
-    /// 1 where each product has a matrix of its own, else 0.
+    /// 1 if each product has its own matrix, else 0.
     pub(crate) fn batch_step(&self) -> u32 {
         (self.batch_stride != 0).into()
     }
 }
 
-/// How a matrix in memory holds two operands of as many lines each. Lines are rows of A or columns
-/// of B.
+/// The way in which one matrix in memory holds two operands with equal numbers of lines. Lines are
+/// rows of A or columns of B.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Halves {
-    /// All lines of the first operand, then all of the second.
+    /// All lines of the first operand are followed by all lines of the second.
     Split,
-    /// Lines of both in turn.
+    /// The lines of both operands alternate.
     Interleaved,
 }
 
-/// Two operands that TMA cannot read where they lie.
+/// Two operands in one matrix that TMA cannot read in place.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum HalvesError {
     /// The lines of both operands alternate in each row of memory.
@@ -78,7 +79,7 @@ pub enum HalvesError {
         align = TMA_ALIGN_BYTES
     )]
     Unaligned {
-        /// Where it begins.
+        /// Bytes from the first half to the second.
         bytes: u64,
     },
 }
@@ -87,7 +88,7 @@ impl MatrixArgument {
     /// The two operands of `lines` lines each that this matrix holds.
     ///
     /// # Errors
-    /// TMA cannot read them where they lie.
+    /// TMA cannot read the operands in place.
     pub fn halves(
         &self,
         halves: Halves,
@@ -111,24 +112,24 @@ impl MatrixArgument {
     }
 }
 
-/// How long L2 should keep what a TMA copy touches, compared with other lines.
+/// The L2 eviction priority of the lines that a TMA copy accesses.
 #[derive(
     Clone, Copy, Debug, Default, PartialEq, Eq, Hash, serde::Serialize, serde::Deserialize,
 )]
 #[serde(rename_all = "snake_case")]
 pub enum L2Policy {
-    /// As long as any other line.
+    /// The priority of any other line.
     #[default]
     Normal,
-    /// Evicted first: for what is read or written once.
+    /// Evicted first. This is for data that is read or written once.
     EvictFirst,
-    /// Evicted last: for what is read again and again.
+    /// Evicted last. This is for data that is read repeatedly.
     EvictLast,
 }
 
 impl L2Policy {
-    /// The policy word, as `createpolicy.fractional.L2::evict_*.b64` makes it for all accesses
-    /// (CUTLASS names the same constants `TMA::CacheHintSm90`).
+    /// The policy word that `createpolicy.fractional.L2::evict_*.b64` returns for all accesses.
+    /// CUTLASS names the same constants `TMA::CacheHintSm90`.
     pub const fn word(self) -> u64 {
         match self {
             L2Policy::Normal => 0x1000_0000_0000_0000,
@@ -171,59 +172,60 @@ pub struct Work {
     /// Columns of B and D.
     pub n: u32,
     /// Columns of A and rows of B, in elements that are multiplied. Operands of several terms hold
-    /// [`Spec::stored_k`] elements along K. Where it is 0, A and B are the address of 16 zero
-    /// bytes.
+    /// [`Spec::stored_k`] elements along K. If it is 0, the addresses of A and B are those of 16
+    /// zero bytes.
     pub k: u32,
-    /// Products, at least 1. The cluster tiles of all products are fewer than 2^31.
+    /// Number of products, at least 1. All products together have fewer than 2^31 cluster tiles.
     pub batch: u32,
-    /// Factor of A·B, as [`Spec::factor`] takes it.
+    /// Factor of A·B, in the form that [`Spec::factor`] takes.
     pub alpha: f64,
-    /// Factor of C. Where it is 0, C is not read.
+    /// Factor of C. If it is 0, C is not read.
     pub beta: f64,
     /// A, in the spec's type and major.
     pub a: MatrixArgument,
     /// B, in the spec's type and major.
     pub b: MatrixArgument,
-    /// The second operand beside A or B, in the same type and major, for gated kernels
-    /// ([`WgmmaSpec::gated`](crate::WgmmaSpec::gated)).
+    /// The second operand for the side of A or B, in the same type and major. Only gated kernels
+    /// have it ([`WgmmaSpec::gated`](crate::WgmmaSpec::gated)).
     pub second: MatrixArgument,
-    /// C, in the spec's output type and major; D's matrix where beta is 0. It may be D.
+    /// C, in the spec's output type and major. It is D's matrix if beta is 0. C may be D.
     pub c: MatrixArgument,
     /// D, in the spec's output type and major.
     pub d: MatrixArgument,
     /// Rows of cluster tiles that are walked together, at least 1.
     pub raster_rows: u32,
-    /// Clusters to launch, at least 1: those that fit on the device at once, or the tiles of all
-    /// products where these are fewer.
+    /// Number of clusters to launch, at least 1. It is the number that fits on the device at once,
+    /// or the number of tiles of all products if that is smaller.
     pub clusters: u32,
-    /// Cluster tiles, from the first, that are split along K; 0 where each is computed whole, as
-    /// kernels with several sets of accumulators compute all.
+    /// Number of cluster tiles, from the first on, that are split along K. It is 0 if each tile is
+    /// computed whole. Kernels with several sets of accumulators do not split tiles.
     pub split_tiles: u32,
-    /// Workers to which the stages of the split tiles are dealt out evenly, at most as many as
-    /// there are of these.
+    /// Number of workers to which the stages of the split tiles are dealt out evenly. It is at most
+    /// the number of these stages.
     pub workers: u32,
-    /// Whether partial sums are added as they come. The last bits of the result may then differ
-    /// from run to run.
+    /// Whether partial sums are added in the order of arrival. The last bits of the result may then
+    /// differ from run to run.
     pub unordered: bool,
-    /// Address of the workspace, a multiple of 256; not used where no tile is split.
+    /// Address of the workspace, a multiple of 256. It is not used if no tile is split.
     pub workspace: u64,
-    /// How long L2 keeps what is read and written.
+    /// The L2 policies of the matrices.
     pub l2: L2Policies,
-    /// Addresses of the binary32 scales of A's m rows and of B's n columns, multiples of 4, for
-    /// kernels whose spec has them. Those of all matrices of a batch follow each other.
+    /// Addresses of the binary32 scales of A's m rows and of B's n columns. The addresses are
+    /// multiples of 4. Only kernels whose spec has scales use them. The scales of all matrices of a
+    /// batch are stored one after the other.
     pub scales: Option<[u64; 2]>,
-    /// Address of the bias, a multiple of its elements' size, for kernels whose epilogue has one.
-    /// All products have the same bias.
+    /// Address of the bias, a multiple of the size of its elements. Only kernels whose epilogue has
+    /// a bias use it. All products have the same bias.
     pub bias: u64,
-    /// The parameters of the epilogue's activation, as [`Spec::factor`] takes them; those behind its
-    /// last are not used.
+    /// The parameters of the epilogue's activation, in the form that [`Spec::factor`] takes.
+    /// Entries beyond the activation's last parameter are not used.
     pub parameters: [f64; MOST_PARAMETERS],
 }
 
 impl Default for Work {
-    /// One empty product, on one cluster: D = A·B.
+    /// One empty product on one cluster: D = A·B.
     fn default() -> Self {
-        let nowhere = MatrixArgument::default();
+        let no_matrix = MatrixArgument::default();
         Work {
             m: 0,
             n: 0,
@@ -231,11 +233,11 @@ impl Default for Work {
             batch: 1,
             alpha: 1.0,
             beta: 0.0,
-            a: nowhere,
-            b: nowhere,
-            second: nowhere,
-            c: nowhere,
-            d: nowhere,
+            a: no_matrix,
+            b: no_matrix,
+            second: no_matrix,
+            c: no_matrix,
+            d: no_matrix,
             raster_rows: 1,
             clusters: 1,
             split_tiles: 0,
@@ -263,25 +265,26 @@ impl Work {
     }
 }
 
-/// The memory that a launch with split tiles needs. Launches that may run at once need one each.
+/// The memory that a launch with split tiles needs. Each launch that may run at the same time needs
+/// its own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Workspace {
-    /// Its size; 0 where no tile is split.
+    /// Its size in bytes. It is 0 if no tile is split.
     pub bytes: u64,
     /// Bytes at its start that must be zero before the first launch. Launches of the same [`Work`]
-    /// leave them ready for the next.
+    /// leave them zero for the next launch.
     pub zeroed: u64,
 }
 
 impl Spec {
-    /// Whether TMA moves these C and D, whose lines have so many elements. Else threads move them,
-    /// as they always do in kernels that store D from registers.
+    /// Whether TMA moves this C and D if their lines have `line` elements. Otherwise threads move
+    /// them. In kernels that store D from registers, threads always do.
     pub fn moves_by_tma(&self, line: u64, c: &MatrixArgument, d: &MatrixArgument) -> bool {
         self.wgmma().is_some()
             && [c, d].into_iter().all(|matrix| matrix.is_moved_by_tma(line, self.output))
     }
 
-    /// Cluster tiles of the output of one product of `m × n`.
+    /// Number of cluster tiles of the output of one product of `m × n`.
     pub fn cluster_tiles(&self, m: u32, n: u32) -> u64 {
         let (tile, cluster) = (self.tile, self.cluster);
         u64::from(m.div_ceil(tile.m * cluster.m)) * u64::from(n.div_ceil(tile.n * cluster.n))

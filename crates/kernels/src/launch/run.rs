@@ -1,5 +1,5 @@
-//! [`RunValues`]: what runs of a prepared problem differ in. A prepared launch knows the places of
-//! its parameters that depend on them, and sets these only.
+//! [`RunValues`] are the values that differ between runs of a prepared problem. A prepared launch
+//! knows the positions of the parameters that depend on them, and sets only these.
 
 use pgemm_ir::Argument;
 
@@ -25,18 +25,18 @@ pub struct RunValues {
     pub stored_by_threads: bool,
 }
 
-/// The value of a parameter for a run.
+/// The value of a parameter in a run.
 #[derive(Clone, Debug, PartialEq)]
 pub enum RunValue {
-    /// An address, or that of a tensor map's matrix.
+    /// An address. For a tensor map it is the address of the matrix.
     Address(u64),
     /// A number.
     Number(Argument),
 }
 
 impl Signature {
-    /// The value of a quantity for a run; `None` where runs do not differ in it, or where the run
-    /// does not look at it.
+    /// The value of a quantity in a run. `None` if runs do not differ in it, or if this run does
+    /// not use it.
     pub fn run_value(&self, quantity: Quantity, run: &RunValues) -> Option<RunValue> {
         use Matrix::{C, D};
         Some(match quantity {
@@ -66,7 +66,7 @@ impl Signature {
         })
     }
 
-    /// The parameters that runs of one problem differ in: the place of each, and what it says.
+    /// The parameters that differ between runs of one problem, each with its position and quantity.
     pub fn run_parameters(&self) -> Vec<(usize, Quantity)> {
         let any = RunValues::default();
         let changes = |(index, parameter): (usize, &Parameter)| match *parameter {
@@ -103,7 +103,7 @@ mod tests {
             assert!(changes.contains(&expected), "{expected}");
         }
         assert_eq!(changes.len(), 11, "{changes:?}");
-        // TMA does not look at a C and D that threads move: their addresses may be none of its.
+        // TMA does not access a C and D that threads move, so their addresses need not suit TMA.
         let run = RunValues { stored_by_threads: true, ..RunValues::default() };
         assert_eq!(signature.run_value(Quantity::Map(Matrix::D), &run), None);
     }

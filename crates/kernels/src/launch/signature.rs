@@ -1,6 +1,6 @@
-//! [`Signature`]: what a kernel is launched with. It follows from the [`Spec`] alone: the kernel's
-//! parts are declared, and no code is written. It can be stored beside an assembled kernel, which
-//! is then launched without generating anything.
+//! [`Signature`] describes what a kernel is launched with. It follows from the [`Spec`] alone: the
+//! kernel's parts are declared, and no code is written. It can be stored with an assembled kernel,
+//! which is then launched without generating any code.
 
 use pgemm_ir::{KernelBuilder, Launch, TensorMapSpec, WARPGROUP_THREADS};
 use serde::{Deserialize, Serialize};
@@ -10,30 +10,30 @@ use crate::quantity::Quantity;
 use crate::queue::QueueQuantity;
 use crate::spec::Spec;
 
-/// What a parameter of a kernel says.
+/// The content of a kernel's parameter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Parameter {
-    /// Something about the problem of a launch.
+    /// A quantity of the launch's problem.
     Problem(Quantity),
-    /// Something about the queue of a resident kernel.
+    /// A quantity of the queue of a resident kernel.
     Queue(QueueQuantity),
 }
 
-/// What a kernel is launched with.
+/// The interface by which a kernel is launched.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Signature {
-    /// The kernel.
+    /// The spec of the kernel.
     pub spec: Spec,
     /// Its entry name in PTX.
     pub name: String,
-    /// What its parameters say, in order.
+    /// The contents of its parameters, in order.
     pub parameters: Vec<Parameter>,
-    /// The boxes of its parameters that are tensor maps, in order.
+    /// The boxes of the parameters that are tensor maps, in order.
     pub tensor_maps: Vec<TensorMapSpec>,
-    /// CTAs of a cluster.
+    /// Number of CTAs of a cluster.
     pub cluster: u32,
-    /// Threads of a CTA.
+    /// Number of threads of a CTA.
     pub threads: u32,
     /// Dynamic shared memory of a CTA, in bytes.
     pub smem_bytes: u32,
@@ -52,14 +52,14 @@ impl Signature {
         }
     }
 
-    /// The place of a quantity among the parameters, so that its argument can be changed between
+    /// The position of a quantity among the parameters. By it, an argument can be changed between
     /// launches.
     pub fn position(&self, quantity: Quantity) -> Option<usize> {
         let parameter = Parameter::Problem(quantity);
         self.parameters.iter().position(|found| *found == parameter)
     }
 
-    /// The place of a quantity of a queue among the parameters.
+    /// The position of a quantity of a queue among the parameters.
     pub fn queue_position(&self, quantity: QueueQuantity) -> Option<usize> {
         let parameter = Parameter::Queue(quantity);
         self.parameters.iter().position(|found| *found == parameter)

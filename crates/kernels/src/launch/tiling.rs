@@ -1,5 +1,5 @@
-//! [`Tiling`]: how the tiles of a problem are counted, grouped and split, as numbers that a launch
-//! hands to its kernel.
+//! [`Tiling`] counts, groups and splits the tiles of a problem. A launch passes its numbers to the
+//! kernel.
 
 use super::Work;
 use crate::divisor;
@@ -16,7 +16,7 @@ pub(crate) struct Tiling {
     k_tiles: u32,
     split_tiles: u32,
     workers: u32,
-    /// CTA tiles of all products.
+    /// Number of CTA tiles of all products.
     cta_tiles: u32,
 }
 
@@ -36,17 +36,17 @@ impl Tiling {
             k_tiles: work.k.div_ceil(tile.k).max(1),
             split_tiles: work.split_tiles,
             workers: work.workers,
-            // Beyond 32 bits nothing asks for it: such work is refused before.
+            // A number beyond 32 bits is never used, since such work was refused before.
             cta_tiles: cta_tiles.min(u32::MAX.into()) as u32,
         }
     }
 
-    /// CTA tiles of all products.
+    /// Number of CTA tiles of all products.
     pub(crate) fn tiles(&self) -> u32 {
         self.cta_tiles
     }
 
-    /// A number, or a part of it as a divisor.
+    /// A count, or a part of this count as a divisor.
     pub(crate) fn part(&self, count: Count, part: DivisorPart) -> u32 {
         let value = self.count(count);
         let [multiplier, shift] = divisor::reciprocal(value.max(1));

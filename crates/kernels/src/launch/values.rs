@@ -1,4 +1,4 @@
-//! [`Values`]: the value of each [`Quantity`] for the work of a launch.
+//! [`Values`] computes the value of each [`Quantity`] for the work of a launch.
 
 use pgemm_ir::{Argument, Element, OperandMajor, TensorMapArgument};
 
@@ -7,7 +7,7 @@ use crate::quantity::{Matrix, Quantity, Side};
 use crate::spec::Spec;
 use crate::tiles::staging::OutputMajor;
 
-/// The work of a launch and the kernel that does it, from which quantities are computed.
+/// The work of a launch and the spec of its kernel, from which the values of quantities follow.
 pub(crate) struct Values<'a> {
     spec: &'a Spec,
     work: &'a Work,
@@ -62,7 +62,7 @@ impl<'a> Values<'a> {
         }
     }
 
-    /// The words of a quantity as memory has them, the lowest first; of a tensor map, none.
+    /// The 32-bit words of a quantity as they lie in memory, lowest first. A tensor map has none.
     pub(crate) fn words(&self, quantity: Quantity) -> Vec<u32> {
         let halves = |value: u64| vec![value as u32, (value >> 32) as u32];
         match self.value(quantity) {
@@ -105,8 +105,8 @@ impl<'a> Values<'a> {
         };
         let (k, lines) = (self.spec.stored_k(work.k), u64::from(lines));
         if k == 0 {
-            // A map has no empty dimension. It has one line of zeros; what lies outside of the
-            // map reads as zero too.
+            // A map cannot have an empty dimension, so it has one line of zeros. Elements outside
+            // of the map read as zero too.
             return batched_map(argument, [u64::from(16 / bytes), 1], bytes, 1);
         }
         let extents = match major {
@@ -116,8 +116,8 @@ impl<'a> Values<'a> {
         batched_map(argument, extents, bytes, work.batch)
     }
 
-    /// C or D at an address and strides that a map can have. Where TMA cannot move the matrix its
-    /// map is not used, but must be encodable.
+    /// C or D with an address and strides that a map can have. If TMA cannot move the matrix, its
+    /// map is not used, but it must still be encodable.
     fn moved_by_tma(&self, matrix: &MatrixArgument) -> MatrixArgument {
         let step = (TMA_ALIGN_BYTES / u64::from(self.spec.output.bytes())).max(1);
         MatrixArgument {
@@ -128,8 +128,9 @@ impl<'a> Values<'a> {
     }
 }
 
-/// The map of a matrix for each of `count` products, each of `extents`, innermost first. The
-/// outermost dimension counts the matrices; a matrix that all products share is there once.
+/// The map of a matrix for each of `count` products. `extents` are those of one product, innermost
+/// first. The outermost dimension counts the matrices. A matrix that all products share occurs
+/// once.
 fn batched_map(
     matrix: &MatrixArgument,
     extents: [u64; 2],
@@ -142,7 +143,7 @@ fn batched_map(
     TensorMapArgument {
         address: matrix.address,
         extents: vec![extents[0], extents[1], matrices],
-        // A single matrix is followed by none: any stride that a map may have will do.
+        // A single matrix has no successor, so any stride that a map may have is correct.
         strides: vec![line, if matrices == 1 { line } else { bytes(matrix.batch_stride) }],
     }
 }

@@ -1,6 +1,6 @@
-//! Mainloops: consumers multiply the stages of an item and leave its sums in registers. Each
-//! mainloop says what it needs of the operands' tiles, which helper warps change a stage before it
-//! is read, and which sums a thread holds in the end.
+//! Mainloops. Consumers multiply the stages of an item and leave its sums in registers. Each
+//! mainloop declares the operand tiles that it needs, and the helper warps that change a stage
+//! before it is read. It also says which sums each thread holds at the end.
 
 pub(crate) mod dmma;
 pub(crate) mod ffma;
@@ -12,22 +12,22 @@ use pgemm_ir::{Carried, RingCursor, Val, ty};
 use crate::coordinates::Segment;
 use crate::operands::Operands;
 
-/// Multiplies the stages of items.
+/// A mainloop multiplies the stages of items.
 pub(crate) trait Mainloop<'k> {
-    /// What a consumer warp or thread knows of its part of a tile.
+    /// The state of a consumer warp or thread, which says what part of a tile it computes.
     type Consumer;
-    /// The sums that a consumer has after the mainloop.
+    /// The sums of a consumer after the mainloop.
     type Sums;
 
-    /// The operands, and the ring that they come through.
+    /// The operands and their ring.
     fn operands(&self) -> &Operands<'k>;
 
-    /// Initialises the barriers: one thread.
+    /// Initialises the barriers. One thread calls it.
     fn init(&self);
 
-    /// Consumer: multiplies all stages of a segment. `ahead`, where there is one, runs when a
-    /// ring's worth of stages is left; `issued` when nothing is left to issue, though it may still
-    /// run.
+    /// Consumer: multiplies all stages of a segment. `ahead`, if given, runs when as many stages
+    /// are left as the ring has. `issued` runs when all MMAs are issued, although they may not have
+    /// completed.
     fn multiply<T>(
         &self,
         consumer: &Self::Consumer,
@@ -37,8 +37,8 @@ pub(crate) trait Mainloop<'k> {
         issued: impl FnOnce(),
     ) -> (Self::Sums, RingCursor<'k>, Option<T>);
 
-    /// Warps of the producer's warpgroup, besides the loader's, that change each stage before
-    /// consumers read it.
+    /// Number of helper warps. They belong to the producer's warpgroup, in addition to the loader's
+    /// warp. They change each stage before consumers read it.
     fn helper_warps(&self) -> u32 {
         0
     }
@@ -54,35 +54,35 @@ pub(crate) trait Mainloop<'k> {
     }
 }
 
-/// Sums of a thread in one row of D, whose elements of C are loaded together.
+/// Sums of a thread in one row of D. Their elements of C are loaded together.
 #[derive(Clone, Debug)]
 pub(crate) struct Group {
-    /// Row, counted from the thread's first.
+    /// The row, counted from the thread's first row.
     pub(crate) row: u32,
-    /// Of each sum its column, counted from the thread's first, and its place among the thread's
-    /// sums.
+    /// For each sum, its column and its index among the thread's sums. Columns are counted from the
+    /// thread's first column.
     pub(crate) values: Vec<(u32, usize)>,
 }
 
-/// A mainloop that leaves each thread sums of some elements of a tile.
+/// A mainloop that leaves each thread with the sums of some elements of a tile, in registers.
 pub(crate) trait RegisterSums<'k>: Mainloop<'k> {
     /// The thread's sums, row by row.
     fn groups(&self) -> &[Group];
 
-    /// What consumer warp `warp` knows.
+    /// The state of consumer warp `warp`.
     fn worker(&self, warp: Val<'k, ty::U32>) -> Self::Consumer;
 
     /// Row and column of the thread's first sum in a tile.
     fn first_element(&self, consumer: &Self::Consumer) -> [Val<'k, ty::U32>; 2];
 
-    /// Neighbouring sums that lie in a row side by side.
+    /// Number of sums that are contiguous in a row.
     fn vector(&self) -> u32 {
         1
     }
 }
 
-/// Runs `stage` for the stages of a segment from number `first` on, and `ahead`, where there is
-/// one, when a ring of `ring` stages is left.
+/// Runs `stage` for the stages of a segment, from number `first` on. `ahead`, if given, runs when
+/// `ring` stages are left.
 fn each_stage<'k, C: Carried<'k>, T>(
     b: &'k pgemm_ir::KernelBuilder,
     ring: u32,

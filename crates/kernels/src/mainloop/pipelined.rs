@@ -1,52 +1,52 @@
-//! Mainloops of fragments in registers: while the fragments of one step are multiplied, those of
-//! the next are loaded, which may be in the next stage.
+//! Software-pipelined mainloops with fragments in registers. While the fragments of one step are
+//! multiplied, the fragments of the next step are loaded. The next step may be in the next stage.
 
 use pgemm_ir::{Carried, KernelBuilder, LoadSlot, RingCursor, Val, ty};
 
 use crate::coordinates::Segment;
 use crate::operands::Operands;
 
-/// A stage, and a step in it.
+/// A stage, and the index of a step in it.
 pub(super) type Step<'k> = (Val<'k, ty::U32>, u32);
 
-/// What is loaded and multiplied in each step.
+/// The fragments of a mainloop, and how each step loads and multiplies them.
 pub(super) trait Fragments<'k> {
-    /// What a consumer knows of its part of a tile.
+    /// The state of a consumer, which says what part of a tile it computes.
     type Consumer;
     /// The fragments of one step.
-    type Held: Carried<'k>;
+    type StepFragments: Carried<'k>;
     /// The sums of a consumer.
     type Sums: Carried<'k>;
 
     /// The operands.
     fn operands(&self) -> &Operands<'k>;
 
-    /// Steps of a stage.
+    /// Number of steps of a stage.
     fn steps(&self) -> u32;
 
-    /// Sums of nothing.
+    /// Sums that are all zero.
     fn zeros(&self) -> Self::Sums;
 
     /// Waits until a stage can be read.
     fn wait(&self, cursor: RingCursor<'k>) -> LoadSlot<'k>;
 
     /// Loads the fragments of a step.
-    fn load(&self, consumer: &Self::Consumer, at: Step<'k>) -> Self::Held;
+    fn load(&self, consumer: &Self::Consumer, at: Step<'k>) -> Self::StepFragments;
 
-    /// Multiplies one step's fragments, and loads those of the next.
+    /// Multiplies the fragments of one step, and loads the fragments of the next.
     fn step(
         &self,
         consumer: &Self::Consumer,
         sums: &mut Self::Sums,
-        held: Self::Held,
+        current: Self::StepFragments,
         next: Step<'k>,
-    ) -> Self::Held;
+    ) -> Self::StepFragments;
 
-    /// Multiplies the last step's fragments.
-    fn last_step(&self, sums: &mut Self::Sums, held: Self::Held);
+    /// Multiplies the fragments of the last step.
+    fn last_step(&self, sums: &mut Self::Sums, current: Self::StepFragments);
 }
 
-/// Multiplies all stages of a segment. Gives the sums, and the cursor behind the stages.
+/// Multiplies all stages of a segment. Returns the sums, and the cursor after the last stage.
 pub(super) fn multiply<'k, F: Fragments<'k>>(
     b: &'k KernelBuilder,
     fragments: &F,
@@ -55,27 +55,27 @@ pub(super) fn multiply<'k, F: Fragments<'k>>(
     cursor: RingCursor<'k>,
 ) -> (F::Sums, RingCursor<'k>) {
     let ring = fragments.operands().ring();
-    // Multiplies the steps of a stage up to the last, whose fragments are left. Nothing is left to
-    // read then, and the stage is free.
-    let all_but_last = |sums: &mut F::Sums, first: F::Held, slot: LoadSlot<'k>| {
+    // Multiplies all steps of a stage but the last. The fragments of the last step are then in
+    // registers, so the stage is free.
+    let all_but_last = |sums: &mut F::Sums, first: F::StepFragments, slot: LoadSlot<'k>| {
         let stage = slot.stage();
         let steps = 1..fragments.steps();
-        let last =
-            steps.fold(first, |held, step| fragments.step(consumer, sums, held, (stage, step)));
+        let last = steps
+            .fold(first, |current, step| fragments.step(consumer, sums, current, (stage, step)));
         ring.release_after_loads(b, slot);
         last
     };
     let slot = fragments.wait(cursor);
     let first = fragments.load(consumer, (slot.stage(), 0));
     let start = (fragments.zeros(), first, slot, ring.advance(cursor));
-    let (mut sums, held, slot, cursor) =
-        b.for_carry(1, segment.k_count, 1, start, |_, (mut sums, held, slot, cursor)| {
-            let held = all_but_last(&mut sums, held, slot);
+    let (mut sums, current, slot, cursor) =
+        b.for_carry(1, segment.k_count, 1, start, |_, (mut sums, current, slot, cursor)| {
+            let current = all_but_last(&mut sums, current, slot);
             let slot = fragments.wait(cursor);
-            let next = fragments.step(consumer, &mut sums, held, (slot.stage(), 0));
+            let next = fragments.step(consumer, &mut sums, current, (slot.stage(), 0));
             (sums, next, slot, ring.advance(cursor))
         });
-    let held = all_but_last(&mut sums, held, slot);
-    fragments.last_step(&mut sums, held);
+    let current = all_but_last(&mut sums, current, slot);
+    fragments.last_step(&mut sums, current);
     (sums, cursor)
 }

@@ -1,6 +1,6 @@
-//! [`BatchMap`]: a tensor map over the matrices of a batch. Its outermost dimension counts them. A
-//! matrix that all products share is there once, which a parameter says, so that no kernel of its
-//! own is needed for that.
+//! [`BatchMap`] is a tensor map over the matrices of a batch. Its outermost dimension counts the
+//! matrices. A matrix that all products share occurs once, and a parameter says so. So no separate
+//! kernel is needed for shared matrices.
 
 use pgemm_ir::{Copies, KernelBuilder, Scope, TensorMap, TensorMapSpec, Val, ty};
 
@@ -11,43 +11,43 @@ use crate::quantity::{Matrix, Quantity};
 #[derive(Clone)]
 pub(crate) struct BatchMap<'k> {
     map: TensorMap<'k>,
-    /// 1, or 0 where all products have the same matrix.
+    /// 1 if each product has its own matrix, 0 if all products share one.
     step: Val<'k, ty::U32>,
 }
 
-/// The boxes of one matrix of a batch.
-fn of_batch(mut spec: TensorMapSpec) -> TensorMapSpec {
+/// Boxes that cover one matrix of a batch.
+fn with_batch_box(mut spec: TensorMapSpec) -> TensorMapSpec {
     spec.box_extents.push(1);
     spec
 }
 
 impl<'k> BatchMap<'k> {
-    /// Declares the map of a matrix, with boxes of one matrix.
+    /// Declares the map of a matrix. Each box covers one matrix.
     pub(crate) fn declare(
         params: &Params<'k, Quantity>,
         matrix: Matrix,
         spec: TensorMapSpec,
     ) -> Self {
-        let map = params.tensor_map(Quantity::Map(matrix), of_batch(spec));
+        let map = params.tensor_map(Quantity::Map(matrix), with_batch_box(spec));
         BatchMap { map, step: params.scalar(Quantity::BatchStep(matrix)) }
     }
 
-    /// The map that lies at an address of global memory, a multiple of 128.
+    /// The map at an address of global memory, which is a multiple of 128.
     pub(crate) fn at(
         b: &'k KernelBuilder,
         address: Val<'k, ty::U64>,
         spec: TensorMapSpec,
         step: Val<'k, ty::U32>,
     ) -> Self {
-        BatchMap { map: b.tensor_map_at(address, of_batch(spec)), step }
+        BatchMap { map: b.tensor_map_at(address, with_batch_box(spec)), step }
     }
 
-    /// The boxes of a map in memory, as the host has to encode them.
+    /// The boxes of a map in memory, in the form that the host has to encode.
     pub(crate) fn boxes(spec: TensorMapSpec) -> TensorMapSpec {
-        of_batch(spec)
+        with_batch_box(spec)
     }
 
-    /// Makes what this thread has acquired of a map in memory hold for its uses of the map.
+    /// Fences the map in memory, so that this thread's uses of the map see what it has acquired.
     pub(crate) fn fence_acquire(&self) {
         self.map.fence_acquire(Scope::Gpu);
     }
@@ -57,7 +57,7 @@ impl<'k> BatchMap<'k> {
         BatchMap { map: self.map.with_policy(policy), ..self }
     }
 
-    /// Fetches the map ahead of its use: one thread.
+    /// Prefetches the map. One thread calls it.
     pub(crate) fn prefetch(&self) {
         self.map.prefetch_map();
     }
@@ -67,7 +67,8 @@ impl<'k> BatchMap<'k> {
         batch * self.step
     }
 
-    /// [`Copies::load`]. The outermost coordinate is the matrix's [`place`](Self::place).
+    /// Loads a box by [`Copies::load`]. The outermost coordinate is the [`place`](Self::place) of
+    /// the matrix.
     #[track_caller]
     pub(crate) fn load(
         &self,
@@ -78,7 +79,7 @@ impl<'k> BatchMap<'k> {
         copies.load(&self.map, destination, coordinates);
     }
 
-    /// [`TensorMap::store`], at coordinates as those of [`load`](Self::load).
+    /// Stores a box by [`TensorMap::store`], with coordinates as in [`load`](Self::load).
     #[track_caller]
     pub(crate) fn store(&self, source: Val<'k, ty::Smem>, coordinates: &[Val<'k, ty::U32>; 3]) {
         self.map.store(source, coordinates);

@@ -1,6 +1,6 @@
-//! The operands of a stage: a list of tiles that lie side by side in each stage of the ring, and
-//! the loader that fills them by TMA. A loader needs one thread; in a cluster CTAs load parts of
-//! the tiles that they share and multicast them.
+//! The operands of a stage. They are a list of tiles that lie next to each other in each stage of
+//! the ring. A loader fills them by TMA and needs one thread. In a cluster, CTAs load parts of the
+//! tiles that they share, and multicast them.
 
 mod batch;
 
@@ -15,26 +15,26 @@ use crate::quantity::Side;
 use crate::spec::{Cluster, Spec};
 use crate::tiles::operand::StageTile;
 
-/// Alignment of operand tiles: the period of the 128-byte swizzle.
+/// Alignment of operand tiles in bytes. It is the period of the 128-byte swizzle.
 const OPERAND_ALIGN: u32 = 1024;
 
-/// TMA copies of a tile that are instructions of their own. More are a loop, since many written out
-/// would take more registers than a producer has.
+/// Maximum number of TMA copies of a tile that are unrolled. More copies become a loop, since
+/// unrolled copies would take more registers than a producer has.
 const MOST_UNROLLED_COPIES: usize = 4;
 
-/// One operand in shared memory: a tile in each stage.
+/// One operand in shared memory, with one tile in each stage.
 struct StagedOperand {
     side: Side,
     tile: StageTile,
     region: RegionId,
 }
 
-/// The operands of a kernel and the ring that they travel through.
+/// The operands of a kernel, and the ring that holds their tiles.
 pub(crate) struct Operands<'k> {
     b: &'k KernelBuilder,
     list: Vec<StagedOperand>,
     ring: Ring,
-    /// Elements along K of a stage, as memory has them.
+    /// Elements along K of a stage, in the form stored in memory.
     depth: u32,
     shape: Cluster,
     cta: Option<CtaPlace<'k>>,
@@ -57,7 +57,7 @@ impl<'k> Operands<'k> {
             StagedOperand { side, tile, region }
         };
         let list = tiles.into_iter().map(&mut staged).collect();
-        // Every warp that reads a stage frees it, in every CTA that this CTA fills stages for.
+        // Each warp that reads a stage frees it in every CTA that loads parts of the stage.
         let senders = spec.cluster.m + spec.cluster.n - 1;
         Operands {
             b,
@@ -74,17 +74,18 @@ impl<'k> Operands<'k> {
         &self.ring
     }
 
-    /// Initialises the ring's barriers: one thread.
+    /// Initialises the ring's barriers. One thread calls it.
     pub(crate) fn init(&self) {
         self.ring.init(self.b);
     }
 
-    /// The first stage.
+    /// A cursor at the first stage.
     pub(crate) fn start(&self) -> RingCursor<'k> {
         self.ring.start(self.b)
     }
 
-    /// The region of operand `index`, and the bytes from its tile in one stage to that in the next.
+    /// The region of operand `index`, and the bytes from its tile in one stage to its tile in the
+    /// next.
     pub(crate) fn region(&self, index: usize) -> (Val<'k, ty::Smem>, u32) {
         let operand = &self.list[index];
         (self.b.smem_address(operand.region), operand.tile.bytes)
@@ -96,8 +97,9 @@ impl<'k> Operands<'k> {
         region.offset(stage * bytes)
     }
 
-    /// Loader: fills a stage for each k-tile of a segment of the tile at `origin`, from `maps`, one
-    /// for each operand. One thread. `before` runs before each stage, with its number.
+    /// Loader: fills a stage for each k-tile of a segment of the tile at `origin`. `maps` has one
+    /// tensor map for each operand. `before` runs before each stage, with the number of the stage.
+    /// One thread calls this.
     pub(crate) fn load(
         &self,
         maps: &[BatchMap<'k>],
@@ -129,12 +131,12 @@ impl<'k> Operands<'k> {
         })
     }
 
-    /// This CTA's share of the tiles of a side, where its cluster shares them.
+    /// This CTA's share of the tiles of a side, if the cluster shares them.
     fn share(&self, side: Side) -> Option<Share<'k>> {
         let (b, shape) = (self.b, self.shape);
         let cta = self.cta?;
         let share = match side {
-            // CTAs of one row: rank m + n * shape.m for every n.
+            // CTAs of one row have rank m + n * shape.m for every n.
             Side::M => {
                 let row: u32 = (0..shape.n).map(|n| 1 << (n * shape.m)).sum();
                 Share { peers: shape.n, index: cta.n, mask: b.constant::<ty::U32>(row) << cta.m }
@@ -177,9 +179,9 @@ impl<'k> Operands<'k> {
                 });
             }
             None => {
-                // Peers walk the same segments, so they agree on the stage of a k-tile and on whose
-                // turn it is. The stage is free in all of them: this CTA's empty barrier, which it
-                // has waited for, counts the peers' consumers too.
+                // Peers walk the same segments. So they agree on the stage of a k-tile and on the
+                // CTA that loads it. The stage is free in all peers: this CTA has waited for its
+                // empty barrier, which also counts the peers' consumers.
                 let my_turn = (stage % share.peers).eq(share.index);
                 copies.in_turn(my_turn, share.mask, |copies| {
                     tile.copy(b, map, copies, destination, [line, k, matrix]);
@@ -188,20 +190,22 @@ impl<'k> Operands<'k> {
         }
     }
 
-    /// Loader, at its end: stays until the peers' last arrivals, which would find no CTA otherwise.
+    /// Loader, at its end: waits for the last arrivals of the peers. Otherwise they might arrive
+    /// after the CTA has ended.
     pub(crate) fn drain(&self, cursor: RingCursor<'k>) {
         if self.cta.is_some() {
             self.ring.drain(self.b, cursor);
         }
     }
 
-    /// Consumer warp: frees a stage that the MMAs of a retired batch have read.
+    /// Consumer warp: frees a stage after the MMAs that read it have retired.
     pub(crate) fn release(&self, retired: Retired<ReadSlot<'k>>) {
         let lane = self.b.special(Special::Lane);
         let to = match self.cta {
             None => Release::Here { first_lane: lane.eq(0) },
             Some(cta) => {
-                // Lane = rank of a CTA. CTAs of this row fill our A, those of this column our B.
+                // The lane is the rank of a CTA. CTAs of this row load parts of our A, and CTAs of
+                // this column load parts of our B.
                 let fills_a = (lane % self.shape.m).eq(cta.m);
                 let fills_b = (lane / self.shape.m).eq(cta.n);
                 let arrives = lane.lt(self.shape.size()) & (fills_a | fills_b);
@@ -216,14 +220,14 @@ impl<'k> Operands<'k> {
 #[derive(Clone, Copy)]
 struct Share<'k> {
     peers: u32,
-    /// Which of the peers this CTA is.
+    /// The index of this CTA among its peers.
     index: Val<'k, ty::U32>,
-    /// Bits of the peers' ranks.
+    /// The peers' ranks as a bit mask.
     mask: Val<'k, ty::U32>,
 }
 
 impl StageTile {
-    /// Starts the copies of the boxes of the tile at (line, k) of a matrix.
+    /// Starts the copies of all boxes of the tile at (line, k) of a matrix.
     fn copy<'k>(
         &self,
         b: &'k KernelBuilder,
@@ -233,14 +237,14 @@ impl StageTile {
         [line, k, matrix]: [Val<'k, ty::U32>; 3],
     ) {
         let copy = |copies: &Copies<'k>, [along, depth, bytes]: [Val<'k, ty::U32>; 3]| {
-            // Innermost dimension first.
+            // The innermost dimension comes first.
             let coordinates = match self.major {
                 OperandMajor::K => [k + depth, line + along, matrix],
                 OperandMajor::Mn => [line + along, k + depth, matrix],
             };
             map.load(copies, destination.offset(bytes), &coordinates);
         };
-        // All boxes are as far apart as the first two.
+        // All boxes are at equal distances.
         if let [_, step, ..] = self.boxes[..]
             && self.boxes.len() > MOST_UNROLLED_COPIES
         {

@@ -1,5 +1,5 @@
-//! [`Problem`]: what the roles of a kernel know of the problem that an item belongs to. A launched
-//! kernel has it in its parameters, a resident kernel in the record of a job.
+//! [`Problem`] is the view that the roles of a kernel have of an item's problem. A launched kernel
+//! has it in its parameters, and a resident kernel in the record of a job.
 
 pub(crate) mod scales;
 
@@ -17,14 +17,14 @@ use crate::tiles::operand::StageTile;
 
 /// The TMA boxes of a kernel's matrices.
 pub(crate) struct Boxes {
-    /// Of the operands.
+    /// The boxes of the operands.
     pub(crate) operands: Vec<TensorMapSpec>,
-    /// Of C and D; `None` where TMA does not move them.
+    /// The box of C and D. `None` if TMA does not move them.
     pub(crate) output: Option<TensorMapSpec>,
 }
 
 impl Boxes {
-    /// The boxes of the operands' tiles, and of C and D.
+    /// The boxes of the operands' tiles, and the box of C and D.
     pub(crate) fn new(tiles: &[StageTile], output: Option<TensorMapSpec>) -> Self {
         Boxes { operands: tiles.iter().map(|tile| tile.tensor_map.clone()).collect(), output }
     }
@@ -33,18 +33,18 @@ impl Boxes {
 /// C or D in global memory.
 #[derive(Clone)]
 pub(crate) struct OutputMatrix<'k> {
-    /// Its boxes, where TMA may move it.
+    /// The tensor map, if TMA may move the matrix.
     pub(crate) map: Option<BatchMap<'k>>,
     /// Address of element (0, 0) of the first product's matrix.
     pub(crate) address: Val<'k, ty::U64>,
-    /// Bytes from one line, a row or a column, to the next.
+    /// Bytes from one line to the next. A line is a row or a column.
     pub(crate) stride: Val<'k, ty::U64>,
-    /// Bytes from the matrix of one product to that of the next.
+    /// Bytes from the matrix of one product to the matrix of the next.
     pub(crate) batch_stride: Val<'k, ty::U64>,
 }
 
 impl<'k> OutputMatrix<'k> {
-    /// Declares the parameters of C or D; a tensor map where its boxes are given.
+    /// Declares the parameters of C or D. They include a tensor map if the box is given.
     pub(crate) fn declare(
         params: &Params<'k, Quantity>,
         matrix: Matrix,
@@ -58,10 +58,10 @@ impl<'k> OutputMatrix<'k> {
         }
     }
 
-    /// One that only TMA moves.
+    /// A matrix that only TMA moves.
     pub(crate) fn by_map(b: &'k KernelBuilder, map: Option<BatchMap<'k>>) -> Self {
-        let nowhere = b.constant(0u64);
-        OutputMatrix { map, address: nowhere, stride: nowhere, batch_stride: nowhere }
+        let null = b.constant(0u64);
+        OutputMatrix { map, address: null, stride: null, batch_stride: null }
     }
 
     /// Address of element (0, 0) of the matrix of product `batch`.
@@ -74,14 +74,14 @@ impl<'k> OutputMatrix<'k> {
 #[derive(Clone, Copy)]
 pub(crate) struct Vector<'k> {
     pub(crate) address: Val<'k, ty::U64>,
-    /// Elements in it.
+    /// Number of elements.
     pub(crate) length: Val<'k, ty::U32>,
 }
 
 /// A problem: D = alpha·A·B + beta·C, computed in type `R`.
 #[derive(Clone)]
 pub(crate) struct Problem<'k, R> {
-    /// The maps of the operands of a stage, in its order.
+    /// The tensor maps of the operands, in the order of the stage.
     pub(crate) operands: Vec<BatchMap<'k>>,
     /// C.
     pub(crate) c: OutputMatrix<'k>,
@@ -89,13 +89,13 @@ pub(crate) struct Problem<'k, R> {
     pub(crate) d: OutputMatrix<'k>,
     /// Rows and columns of D.
     pub(crate) extents: [Val<'k, ty::U32>; 2],
-    /// Alpha and beta. C is not read where beta is 0.
+    /// Alpha and beta. C is not read if beta is 0.
     pub(crate) factors: [Val<'k, R>; 2],
     /// The parameters of the epilogue's activation.
     pub(crate) parameters: Vec<Val<'k, R>>,
-    /// The bias, where the epilogue has one.
+    /// The bias, if the epilogue has one.
     pub(crate) bias: Option<Vector<'k>>,
-    /// Whether threads move C and D, and not TMA.
+    /// Whether threads move C and D instead of TMA.
     pub(crate) by_threads: Val<'k, ty::Bool>,
 }
 
@@ -106,21 +106,21 @@ impl<'k, R: Compute> Problem<'k, R> {
     }
 }
 
-/// What a launched kernel has in its parameters.
+/// The parameters of a launched kernel.
 pub(crate) struct LaunchParameters<'k, R> {
     pub(crate) problem: Problem<'k, R>,
     pub(crate) scheduler: Scheduler<'k>,
     /// Address of the workspace for partial sums.
     pub(crate) workspace: Val<'k, ty::U64>,
-    /// Whether partial sums are added as they come; a kernel that stores D from registers adds them
-    /// in order all the same.
+    /// Whether partial sums are added in the order of arrival. A kernel that stores D from
+    /// registers ignores this and adds them in the order of K.
     pub(crate) unordered: Val<'k, ty::Bool>,
-    /// The scales of rows and columns, where the spec has them.
+    /// The scales of rows and columns, if the spec has them.
     pub(crate) scales: Option<Scales<'k>>,
 }
 
 impl<'k, R: Compute> LaunchParameters<'k, R> {
-    /// Declares them.
+    /// Declares the parameters.
     pub(crate) fn declare(params: &Params<'k, Quantity>, spec: &Spec, boxes: &Boxes) -> Self {
         let b = params.b;
         let operands = spec.stage_operands();

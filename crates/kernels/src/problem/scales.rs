@@ -1,5 +1,5 @@
-//! Scale vectors: row i and column j of A·B are each multiplied by a binary32 of their own before
-//! alpha.
+//! Scale vectors. Before alpha, row i of A·B is multiplied by the scale of row i, and column j by
+//! the scale of column j. Scales are binary32.
 
 use pgemm_ir::{KernelBuilder, Val, ty};
 
@@ -8,21 +8,22 @@ use crate::operands::BatchMap;
 use crate::params::Params;
 use crate::quantity::{Matrix, Quantity};
 
-/// Where the scales are.
+/// The scale vectors of a problem.
 #[derive(Clone, Copy)]
 pub(crate) struct Scales<'k> {
     b: &'k KernelBuilder,
-    /// Addresses of the scales of D's rows and of its columns.
+    /// Addresses of the scales of D's rows and of the scales of its columns.
     addresses: [Val<'k, ty::U64>; 2],
-    /// Elements from the scales of one product to those of the next.
+    /// Elements from the scales of one product to the scales of the next.
     batch_strides: [Val<'k, ty::U32>; 2],
     /// Rows and columns of D.
     extents: [Val<'k, ty::U32>; 2],
 }
 
 impl<'k> Scales<'k> {
-    /// Declares the addresses, for a D of `extents` in each product. The scales of A's matrices,
-    /// and of B's, follow each other, each as often as `maps` have the operand.
+    /// Declares the scale vectors for a D of `extents` in each product. The scales of A's matrices
+    /// are stored one after the other, and so are those of B's. There are as many scale vectors of
+    /// an operand as `maps` says that there are matrices.
     pub(crate) fn declare(
         params: &Params<'k, Quantity>,
         extents: [Val<'k, ty::U32>; 2],
@@ -34,8 +35,8 @@ impl<'k> Scales<'k> {
         Scales { b: params.b, addresses, batch_strides, extents }
     }
 
-    /// The scale of row (0) or column (1) `at` of a product; of the last one where `at` lies
-    /// outside of D.
+    /// Loads the scale of row (0) or column (1) `at` of a product. If `at` lies outside of D, it
+    /// loads the last scale.
     fn load<R: Compute>(
         &self,
         which: usize,
@@ -48,7 +49,7 @@ impl<'k> Scales<'k> {
         scale
     }
 
-    /// The scales of a thread's two rows.
+    /// Loads the scales of a thread's two rows.
     pub(crate) fn rows<R: Compute>(
         &self,
         rows: [Val<'k, ty::U32>; 2],
@@ -57,7 +58,7 @@ impl<'k> Scales<'k> {
         rows.map(|row| self.load(0, row, batch))
     }
 
-    /// The scales of a column and of the next.
+    /// Loads the scales of a column and of the next column.
     pub(crate) fn columns<R: Compute>(
         &self,
         first: Val<'k, ty::U32>,

@@ -1,20 +1,20 @@
 //! The memory that the host and a resident kernel share: the place and the meaning of each word of
 //! the queue. Every word has one writer or is an atomic counter.
 
-/// Lanes through which jobs are submitted: one for the host, the others for streams.
+/// Lanes through which jobs are submitted. One lane is for the host, the others are for streams.
 pub const LANES: u32 = 3;
 
 /// Jobs that each lane holds, from submission to completion.
 pub const LANE_SLOTS: u32 = 1024;
 
-/// Jobs that the kernel holds, from the time at which the relay takes them in to completion. A
-/// power of two.
+/// Jobs that the kernel holds. A job is held from the time at which the relay takes it in until its
+/// completion. The number is a power of two.
 pub const RING_SLOTS: u32 = 1024;
 
-/// Records of a queue.
+/// Number of records of a queue.
 pub const RECORDS: u32 = 2048;
 
-/// Jobs that a job can wait for.
+/// Maximum number of jobs that a job can wait for.
 pub const MOST_AFTER: u32 = 2;
 
 /// Bits of a job number.
@@ -24,21 +24,21 @@ pub const JOB_BITS: u32 = 31;
 /// jobs will come.
 pub const JOB_MASK: u32 = (1 << JOB_BITS) - 1;
 
-/// Bytes of a tensor map, and the alignment of one.
+/// Bytes of a tensor map, which are also its alignment.
 pub const MAP_BYTES: u32 = 128;
 
-/// Words of a record after its maps: one for each lane of a warp.
+/// Words of a record after its maps. There is one for each lane of a warp.
 pub const RECORD_WORDS: u32 = 32;
 
 /// Bytes of a record before its words.
 pub const WORDS_AT: u32 = 4 * MAP_BYTES;
 
-/// Bytes of a record: the tensor maps of A, B, D and C, then the words. The kernel only reads
-/// records. Many jobs may name the same one.
+/// Bytes of a record. A record has the tensor maps of A, B, D and C, followed by the words. The
+/// kernel only reads records. Many jobs may name the same record.
 pub const RECORD_BYTES: u32 = WORDS_AT + RECORD_WORDS * 4;
 
-/// The words of a record. A divisor takes three words: the number, and the multiplier and the shift
-/// of its reciprocal.
+/// The words of a record. A divisor takes three words, which are the number, and the multiplier and
+/// the shift of its reciprocal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u32)]
 pub enum Word {
@@ -46,7 +46,7 @@ pub enum Word {
     Tiles = 0,
     /// Stages of a tile, at least 1.
     KTiles = 1,
-    /// Bits 0 to 3: whether A, B, C and D step from product to product of a batch.
+    /// Bits 0 to 3 say whether A, B, C and D step from product to product of a batch.
     Steps = 2,
     /// Bits of alpha.
     Alpha = 3,
@@ -55,19 +55,19 @@ pub enum Word {
     /// A number other than 0 that no other record has, and that no earlier content of this record
     /// had.
     Stamp = 5,
-    /// Tiles of one product: a divisor.
+    /// Tiles of one product, as a divisor.
     OfOne = 6,
-    /// Tiles of a raster group: a divisor.
+    /// Tiles of a raster group, as a divisor.
     OfGroup = 9,
-    /// Raster groups that have all of their rows.
+    /// Full raster groups of one product.
     FullGroups = 12,
-    /// Rows of such a group: a divisor.
+    /// Rows of a full raster group, as a divisor.
     RasterRows = 13,
-    /// Rows of the last group, which has fewer: a divisor.
+    /// Rows of the last raster group, which is not full, as a divisor.
     LastRows = 16,
-    /// Address of the bias, if the kernel's epilogue has one: the low word, then the high word.
+    /// Address of the bias, if the kernel's epilogue has one. The low word comes first.
     Bias = 20,
-    /// Elements of the bias.
+    /// Number of elements of the bias.
     BiasLength = 22,
     /// Bits of the parameters of the epilogue's activation, one word each.
     Parameters = 24,
@@ -80,26 +80,27 @@ impl Word {
     }
 }
 
-/// What a submitter writes for a job: 8 words for each slot of a lane.
+/// The words that a submitter writes for a job. There are 8 words for each slot of a lane.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u32)]
 pub enum Entry {
     /// The number of its record.
     Record = 0,
-    /// CTA tiles, as its record says.
+    /// CTA tiles, as in the job's record.
     Tiles = 1,
-    /// Tiles of all jobs of the lane up to the end of this one. The number wraps.
+    /// Tiles of all jobs of the lane up to the end of this job. The number wraps.
     TilesToEnd = 2,
-    /// Jobs that have to be done first. Each takes two words: the number of its completion word,
-    /// counted from 1, or 0 for none, and the value that this word will have.
+    /// Jobs that have to be done first. Each takes two words. The first is the number of the job's
+    /// completion word, counted from 1, or 0 for no job. The second is the value that this word
+    /// will have.
     After = 4,
 }
 
 /// Bytes of an entry.
 pub const ENTRY_BYTES: u32 = 32;
 
-/// What the relay writes for a job that it has taken in: 16 words for each slot of the ring, in two
-/// sectors of L2.
+/// The words that the relay writes for a job that it has taken in. There are 16 words for each slot
+/// of the ring, in two sectors of L2.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u32)]
 pub enum Slot {
@@ -114,9 +115,9 @@ pub enum Slot {
     Completion = 4,
     /// The value that is written there when the job is done.
     CompletionValue = 5,
-    /// Arrivals of consumers so far: an atomic counter.
+    /// Number of arrivals of consumers so far, as an atomic counter.
     Arrived = 6,
-    /// As [`Entry::After`].
+    /// The same as [`Entry::After`].
     After = 8,
 }
 
@@ -131,19 +132,20 @@ pub mod doorbell {
     pub const HINT_AT: u32 = 4;
     /// For each stream lane, the number of jobs that were submitted to it.
     pub const STREAMS_AT: u32 = 8;
-    /// Bytes of all.
+    /// Bytes of all doorbell words.
     pub const BYTES: u32 = 16;
-    /// In place of a record's number: the kernel has to read the entry of the last job.
+    /// This value takes the place of a record's number if the kernel has to read the entry of the
+    /// last job.
     pub const LOOK: u32 = (1 << TILES_BIT) - 1;
-    /// Where a hint's tiles begin.
+    /// The lowest bit of a hint's tiles.
     pub const TILES_BIT: u32 = 12;
     /// The largest number of tiles that fits into a hint. Larger numbers are read from the record.
     pub const MOST_TILES: u32 = (1 << (COUNT_BIT - TILES_BIT)) - 1;
-    /// Where a hint's count begins.
+    /// The lowest bit of a hint's count.
     pub const COUNT_BIT: u32 = 17;
     /// Mask of the bits of a count that fit into a hint.
     pub const COUNT_MASK: u32 = (1 << (COMMAND_BIT - COUNT_BIT)) - 1;
-    /// Where a hint's command begins.
+    /// The lowest bit of a hint's command.
     pub const COMMAND_BIT: u32 = 28;
     /// Command: take jobs, and end after a long idle time.
     pub const RUN: u32 = 0;
@@ -152,22 +154,22 @@ pub mod doorbell {
     /// Command: end as soon as the tiles under way are done.
     pub const ABORT: u32 = 2;
 
-    /// The hint: the command and, if the kernel has taken in all but the last of the `count` jobs
-    /// in the host's lane, what it needs of the last: its record, or [`LOOK`], and its tiles, if
-    /// they are few.
+    /// Encodes the hint. It has the command. If the kernel has taken in all but the last of the
+    /// `count` jobs in the host's lane, the hint also describes the last job. It then has the job's
+    /// record, or [`LOOK`], and the job's tiles, if they are few.
     pub const fn hint(record: u32, tiles: u32, count: u32, command: u32) -> u32 {
         let tiles = if tiles > MOST_TILES { 0 } else { tiles };
         record | tiles << TILES_BIT | (count & COUNT_MASK) << COUNT_BIT | command << COMMAND_BIT
     }
 }
 
-/// The kernel's words in device memory, as offsets in bytes from the start of the queue. Words that
-/// different threads wait for have an L2 line each.
+/// The kernel's words in device memory, as offsets in bytes from the start of the queue. Words on
+/// which different threads wait have separate L2 lines.
 pub mod queue {
     use super::{LANE_SLOTS, LANES, RECORDS, RING_SLOTS, SLOT_BYTES};
 
-    /// u64: the number of tiles and the number of jobs that were published. The top bit says that
-    /// no more will be.
+    /// u64: the numbers of tiles and of jobs that were published. The top bit says that no more
+    /// will be published.
     pub const PUBLISHED_AT: u32 = 0;
     /// u64: first tile, record and number of the last job that was published. A CTA that waits for
     /// this job need not read its slot.
@@ -182,11 +184,11 @@ pub mod queue {
     pub const JOB_BIT: u32 = 44;
     /// u32: the next ticket.
     pub const TICKET_AT: u32 = 128;
-    /// u32: CTAs that have ended.
+    /// u32: number of CTAs that have ended.
     pub const LEFT_AT: u32 = 256;
-    /// u32: tiles of jobs that are done.
+    /// u32: number of tiles of jobs that are done.
     pub const DONE_AT: u32 = 384;
-    /// u32 for each lane: jobs that the relay has taken in.
+    /// u32 for each lane: number of jobs that the relay has taken in.
     pub const HEADS_AT: u32 = 512;
     /// For each slot of the ring, the words of [`Slot`](super::Slot).
     pub const SLOTS_AT: u32 = 1024;
@@ -196,15 +198,15 @@ pub mod queue {
     pub const FREED_AT: u32 = SLOTS_AT + RING_SLOTS * SLOT_BYTES;
     /// u32 for each slot of each lane: the completion value of the last job in it that is done.
     pub const COMPLETIONS_AT: u32 = FREED_AT + RING_SLOTS * 4;
-    /// Bytes of all.
+    /// Bytes of all words.
     pub const BYTES: u32 = COMPLETIONS_AT + LANES * LANE_SLOTS * 4;
 
     const _: () =
         assert!(RECORDS <= 1 << (JOB_BIT - RECORD_BIT) && RING_SLOTS < 1 << (64 - JOB_BIT));
 }
 
-/// The words of a queue before the first launch. They are zero, except that every slot of the ring
-/// is free and names no job, and that [`queue::LATEST_AT`] names a job that does not come soon.
+/// The words of a queue before the first launch. They are zero with two exceptions. Every slot of
+/// the ring is free and names no job. And [`queue::LATEST_AT`] names a job that does not come soon.
 pub fn initial_queue() -> Vec<u8> {
     let mut bytes = vec![0; queue::BYTES as usize];
     let mut put = |at: u32, word: u32| {

@@ -1,6 +1,6 @@
-//! The queue of a resident kernel, as data: the kernel's parameters ([`QueueQuantity`]), the words
-//! in device and host memory that kernel and host share ([`layout`]), and the shared memory of a
-//! CTA ([`smem`]). [`crate::resident`] has the code that works on them.
+//! The queue of a resident kernel, as data. [`QueueQuantity`] has the kernel's parameters.
+//! [`layout`] has the words in device and host memory that kernel and host share. [`smem`] has the
+//! shared memory of a CTA. [`crate::resident`] has the code that uses them.
 
 pub mod layout;
 pub(crate) mod smem;
@@ -9,7 +9,7 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-/// What a parameter of a resident kernel holds.
+/// The meaning of a parameter of a resident kernel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum QueueQuantity {
@@ -23,11 +23,11 @@ pub enum QueueQuantity {
     Doorbells,
     /// The address of the host's entries.
     Entries,
-    /// The address of the word in which the kernel tells the host whether it runs.
+    /// The address of the word in which the kernel tells the host whether it is running.
     State,
     /// The number of the launch.
     Launch,
-    /// How long the kernel stays idle before it leaves.
+    /// The idle time in nanoseconds after which the kernel ends.
     IdleNanoseconds,
 }
 

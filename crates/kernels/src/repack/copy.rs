@@ -1,5 +1,5 @@
-//! Lines keep their direction: each thread moves chunks of some lines, and neighbours in a warp
-//! move neighbours in memory.
+//! Copies that keep the direction of lines. Each thread moves chunks of some lines, and neighbours
+//! in a warp move neighbours in memory.
 
 use pgemm_ir::{Special, Val, ty};
 
@@ -7,16 +7,16 @@ use super::job::{Job, Tile};
 use super::matrix::THREADS;
 use crate::shift::Words;
 
-/// Copies a tile, `batch` chunks a thread: as many lines as there is room for beside its columns.
-/// Where it is to wait for the launches before this one, it knows before that what it reads, and
-/// waits once for what it has read.
+/// Copies a tile with `batch` chunks for each thread. The tile has as many lines as fit with its
+/// columns. If the copy waits for earlier launches, it computes the addresses of its reads before
+/// this wait. After it, it waits only once for all loads.
 pub(super) fn copy<'k>(job: &Job<'k>, tile: Tile<'k>, batch: u32, awaits_dependencies: bool) {
     let b = job.source.b;
     let thread = b.special(Special::Thread);
     let log = job.columns;
     let columns = b.constant::<ty::U32>(1) << log;
     let column = (tile.column << log) + (thread & (columns - 1));
-    // Lines of a thread are as far apart as threads have others between them.
+    // The lines of a thread are apart by the number of lines that the threads cover together.
     let apart = b.constant::<ty::U32>(THREADS) >> log;
     let first = (tile.row * batch) * apart + (thread >> log);
     let line = |i: u32| -> Val<'_, ty::U32> { first + apart * i };

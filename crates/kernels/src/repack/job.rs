@@ -1,4 +1,4 @@
-//! What the threads of a CTA know: the matrix that the CTA works on, and where the result goes.
+//! The view of the threads of a CTA: the matrix that the CTA works on, and the destination.
 
 use pgemm_ir::{KernelBuilder, Special, Val, ty};
 
@@ -8,30 +8,30 @@ use super::source::Source;
 use super::split::{SplitSpec, SplitStore};
 use crate::params::Params;
 
-/// The most matrices of a launch.
+/// Maximum number of matrices of a launch.
 const MATRICES: usize = 2;
 
 /// The matrix that a CTA works on.
 pub(super) struct Job<'k> {
     pub(super) source: Source<'k>,
     pub(super) result: Destination<'k>,
-    /// Tiles side by side.
+    /// Number of tiles next to each other.
     pub(super) across: Val<'k, ty::U32>,
-    /// Binary logarithm of the chunks of a row of a tile, or
+    /// Binary logarithm of the number of chunks in a row of a tile, or
     /// [`TRANSPOSED`](super::matrix::TRANSPOSED).
     pub(super) columns: Val<'k, ty::U32>,
 }
 
-/// Where the result goes.
+/// The destination of the result.
 #[derive(Clone, Copy)]
 pub(super) struct Destination<'k> {
     pub(super) address: Val<'k, ty::U64>,
-    /// Bytes from line to line.
+    /// Bytes from one line to the next.
     pub(super) pitch: Val<'k, ty::U64>,
     pub(super) lines: Val<'k, ty::U32>,
-    /// Chunks of each line, before it is split into terms.
+    /// Number of chunks of each line, before it is split into terms.
     pub(super) chunks: Val<'k, ty::U32>,
-    /// How a chunk is split into terms; `None` where it is written as it is.
+    /// The split of a chunk into terms. `None` if chunks are written unchanged.
     pub(super) split: Option<SplitStore<'k>>,
 }
 
@@ -51,12 +51,12 @@ impl<'k> Job<'k> {
         split: Option<SplitSpec>,
     ) -> (Job<'k>, Val<'k, ty::U32>) {
         let b = params.b;
-        let of_first = params.scalar::<ty::U32>(RepackQuantity::CtasOfFirst);
+        let first_ctas = params.scalar::<ty::U32>(RepackQuantity::CtasOfFirst);
         let cta = b.special(Special::Cta);
-        let second = cta.ge(of_first);
-        let index = second.select(cta - of_first, cta);
+        let second = cta.ge(first_ctas);
+        let index = second.select(cta - first_ctas, cta);
 
-        // The parameters of one matrix follow each other.
+        // The parameters of one matrix are consecutive.
         let declare = |matrix: usize| {
             let quantity = |field| RepackQuantity::Matrix(matrix, field);
             let wide = RepackField::WIDE.map(|field| params.scalar::<ty::U64>(quantity(field)));
@@ -73,7 +73,7 @@ impl<'k> Job<'k> {
         let scales = scales.map(|(first, other)| second.select(other, first));
         let [address, destination, span, stride, step, pitch, batch_stride, result_batch_stride] =
             wide;
-        let [lines, full, rest, result_lines, result_chunks, across, columns, ctas] = narrow;
+        let [lines, full, remainder, result_lines, result_chunks, across, columns, ctas] = narrow;
         let which = index / ctas;
         let address = address + which.widen() * batch_stride;
         let scales = scales.map(|first| first + which.widen() * (result_lines.widen() * 4));
@@ -87,7 +87,7 @@ impl<'k> Job<'k> {
                 step,
                 lines,
                 full,
-                rest,
+                remainder,
             },
             result: Destination {
                 address: destination + which.widen() * result_batch_stride,

@@ -32,7 +32,7 @@ use crate::kernel::{KernelError, finish};
 use crate::params::Params;
 use crate::spec::SpecError;
 
-/// CTAs that share an SM, in most kernels.
+/// Number of CTAs that share an SM in most kernels.
 const CTAS_PER_SM: u32 = 4;
 /// Registers of a thread.
 const REGISTERS: u32 = registers(CTAS_PER_SM);
@@ -41,20 +41,20 @@ const fn registers(ctas_per_sm: u32) -> u32 {
     65_536 / (THREADS * ctas_per_sm) / 8 * 8
 }
 
-/// Why a repack kernel could not be built or bound.
+/// The reason why a repack kernel could not be built or bound.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 #[non_exhaustive]
 pub enum RepackError {
     /// The kernel could not be built.
     #[error(transparent)]
     Kernel(#[from] KernelError),
-    /// A matrix is to be transposed by a kernel that keeps the direction of lines.
+    /// The kernel keeps the direction of lines, and a matrix is to be transposed.
     #[error(
         "the kernel {name} keeps the direction of lines, and a matrix is to be transposed: build \
          one that transposes"
     )]
     KeepsDirection {
-        /// The kernel.
+        /// The name of the kernel.
         name: String,
     },
 }
@@ -68,11 +68,11 @@ impl From<SpecError> for RepackError {
 /// A repack kernel ready for a backend.
 #[derive(Clone, Debug)]
 pub struct RepackKernel {
-    /// What it was built from.
+    /// The spec that it was built from.
     pub spec: RepackSpec,
     /// The code, verified and legalised.
     pub kernel: Kernel,
-    /// What its parameters hold, in order.
+    /// The meaning of its parameters, in order.
     pub parameters: Vec<RepackQuantity>,
 }
 
@@ -89,7 +89,7 @@ impl RepackSpec {
         }
     }
 
-    /// CTAs for each matrix.
+    /// Number of CTAs for each matrix.
     fn ctas(&self, matrix: &MatrixRepack) -> u32 {
         match self {
             RepackSpec::Copy(_) | RepackSpec::Split(_) => matrix.tile_count(self.units()),
@@ -102,7 +102,7 @@ impl RepackKernel {
     /// Builds, verifies and legalises the kernel.
     ///
     /// # Errors
-    /// An impossible spec, with what is possible.
+    /// The spec is impossible. The error names a legal one.
     pub fn build(spec: RepackSpec) -> Result<RepackKernel, RepackError> {
         spec.validate()?;
         let name = spec.name();
@@ -113,7 +113,7 @@ impl RepackKernel {
         Ok(RepackKernel { spec, kernel: finish(builder, &name)?, parameters })
     }
 
-    /// The place of a quantity among the parameters.
+    /// The position of a quantity among the parameters.
     pub fn position(&self, quantity: RepackQuantity) -> Option<usize> {
         self.parameters.iter().position(|found| *found == quantity)
     }
@@ -121,7 +121,8 @@ impl RepackKernel {
     /// The launch over one matrix or two.
     ///
     /// # Errors
-    /// [`RepackError::KeepsDirection`] where a matrix is to be transposed and the kernel cannot.
+    /// [`RepackError::KeepsDirection`] if a matrix is to be transposed and the kernel cannot
+    /// transpose.
     pub fn bind(
         &self,
         first: &MatrixRepack,
@@ -138,11 +139,11 @@ impl RepackKernel {
         let units = self.spec.units();
         let values = |matrix| Values { matrix, units, ctas: self.spec.ctas(matrix) };
         let values = [values(first), values(second.unwrap_or(first))];
-        let of_first = values[0].all_ctas();
-        // CTAs of the first matrix come first.
-        let ctas = of_first.saturating_add(second.map_or(0, |_| values[1].all_ctas()));
+        let first_ctas = values[0].all_ctas();
+        // The CTAs of the first matrix come first.
+        let ctas = first_ctas.saturating_add(second.map_or(0, |_| values[1].all_ctas()));
         let value = |quantity: &RepackQuantity| match *quantity {
-            RepackQuantity::CtasOfFirst => Argument::U32(of_first),
+            RepackQuantity::CtasOfFirst => Argument::U32(first_ctas),
             RepackQuantity::Matrix(index, field) => values[index].value(field),
         };
         let arguments = self.parameters.iter().map(value).collect();
@@ -159,7 +160,7 @@ fn write(
     let b = params.b;
     let transposes = kind == CopyKind::Transposes;
     let ctas_per_sm = match (kind, element_bytes) {
-        // With fewer registers, what threads hold while they wait would spill.
+        // With fewer registers, the values that threads hold while they wait would spill.
         (CopyKind::Keeps, 1) => 2,
         (CopyKind::Keeps, 2 | 8) | (CopyKind::KeepsSmall, 1) => 3,
         _ => CTAS_PER_SM,
@@ -173,8 +174,8 @@ fn write(
     });
     b.warp_roles(Occupancy::ctas(ctas_per_sm), |roles| {
         roles.role("mover", WARPGROUPS, registers(ctas_per_sm), |_| {
-            // The GEMM that reads the result may start beside this kernel, or on SMs that it leaves
-            // while its last tiles are written.
+            // The GEMM that reads the result may start next to this kernel, or on SMs that this
+            // kernel no longer uses while it writes its last tiles.
             b.grid_dependency_launch();
             let Some(region) = region else {
                 return b.scope("copy", || copy::copy(&job, tile, batch, true));

@@ -1,4 +1,5 @@
-//! [`RepackQuantity`]: what a parameter of a repack kernel holds, and its value for a matrix.
+//! [`RepackQuantity`] is the meaning of a parameter of a repack kernel. This module also computes
+//! its value for a matrix.
 
 use std::fmt;
 
@@ -6,10 +7,10 @@ use pgemm_ir::Argument;
 
 use super::matrix::{MatrixRepack, REPACK_CHUNK_BYTES, TRANSPOSED, Units};
 
-/// What a parameter of a repack kernel holds.
+/// The meaning of a parameter of a repack kernel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum RepackQuantity {
-    /// CTAs of the first matrix.
+    /// Number of CTAs of the first matrix.
     CtasOfFirst,
     /// A property of the first (0) or second (1) matrix.
     Matrix(usize, RepackField),
@@ -22,17 +23,17 @@ pub enum RepackField {
     Source,
     /// Address of the result.
     Destination,
-    /// Bytes from the first element of the source to the end of its last.
+    /// Bytes from the first element of the source to the end of its last element.
     Span,
-    /// Bytes from line to line of the source.
+    /// Bytes from one line of the source to the next.
     LineStride,
-    /// Bytes from element to element of a line.
+    /// Bytes from one element of a line to the next.
     Step,
-    /// Bytes from line to line of the result.
+    /// Bytes from one line of the result to the next.
     Pitch,
-    /// Bytes from matrix to matrix of the source.
+    /// Bytes from one matrix of the source to the next.
     BatchStride,
-    /// Bytes from matrix to matrix of the result.
+    /// Bytes from one matrix of the result to the next.
     ResultBatchStride,
     /// Lines of the source.
     Lines,
@@ -44,18 +45,19 @@ pub enum RepackField {
     ResultLines,
     /// Chunks of a line of the result.
     ResultChunks,
-    /// Tiles side by side.
+    /// Number of tiles next to each other.
     Across,
-    /// Binary logarithm of the chunks side by side in a tile, or that the matrix is transposed.
+    /// Binary logarithm of the number of chunks next to each other in a tile, or the mark that the
+    /// matrix is transposed.
     Columns,
-    /// CTAs of one matrix.
+    /// Number of CTAs of one matrix.
     Ctas,
     /// Address of the scales.
     Scales,
 }
 
 impl RepackField {
-    /// Addresses, and numbers of bytes that may exceed 32 bits, of every matrix.
+    /// The fields of every matrix that are addresses, or numbers of bytes that may exceed 32 bits.
     pub(super) const WIDE: [RepackField; 8] = [
         RepackField::Source,
         RepackField::Destination,
@@ -67,7 +69,7 @@ impl RepackField {
         RepackField::ResultBatchStride,
     ];
 
-    /// Counts of every matrix.
+    /// The fields of every matrix that are counts.
     pub(super) const NARROW: [RepackField; 8] = [
         RepackField::Lines,
         RepackField::FullChunks,
@@ -111,11 +113,11 @@ impl fmt::Display for RepackQuantity {
     }
 }
 
-/// A matrix, or a batch of matrices, from which the values of parameters are computed.
+/// A matrix or a batch of matrices, from which the values of parameters are computed.
 pub(super) struct Values<'m> {
     pub(super) matrix: &'m MatrixRepack,
     pub(super) units: Units,
-    /// CTAs of one matrix.
+    /// Number of CTAs of one matrix.
     pub(super) ctas: u32,
 }
 
@@ -127,13 +129,13 @@ impl Values<'_> {
     pub(super) fn value(&self, field: RepackField) -> Argument {
         let Values { matrix, units, ctas } = *self;
         let bytes = u64::from(units.element_bytes);
-        let of_line = u64::from(matrix.length) * bytes;
+        let line_bytes = u64::from(matrix.length) * bytes;
         match field {
             RepackField::Source => Argument::U64(matrix.source),
             RepackField::Destination => Argument::U64(matrix.destination),
             RepackField::Span => {
                 let lines = u64::from(matrix.lines - 1);
-                Argument::U64(lines * matrix.line_stride * bytes + of_line)
+                Argument::U64(lines * matrix.line_stride * bytes + line_bytes)
             }
             RepackField::LineStride => Argument::U64(matrix.line_stride * bytes),
             RepackField::Step => Argument::U64(matrix.step * bytes),
@@ -141,8 +143,8 @@ impl Values<'_> {
             RepackField::BatchStride => Argument::U64(matrix.batch_stride * bytes),
             RepackField::ResultBatchStride => Argument::U64(matrix.result_batch_stride),
             RepackField::Lines => Argument::U32(matrix.lines),
-            RepackField::FullChunks => Argument::U32((of_line / REPACK_CHUNK_BYTES) as u32),
-            RepackField::RestBytes => Argument::U32((of_line % REPACK_CHUNK_BYTES) as u32),
+            RepackField::FullChunks => Argument::U32((line_bytes / REPACK_CHUNK_BYTES) as u32),
+            RepackField::RestBytes => Argument::U32((line_bytes % REPACK_CHUNK_BYTES) as u32),
             RepackField::ResultLines => Argument::U32(matrix.result().0),
             RepackField::ResultChunks => Argument::U32(matrix.chunks(units) as u32),
             RepackField::Across => Argument::U32(matrix.tiles(units).0 as u32),

@@ -1,7 +1,7 @@
-//! The kernel of scales: a power of two for each line of a matrix of binary32, divided by which its
-//! largest magnitude is at least 2^13 and below 2^14. A CTA has all of some lines, so that nobody
-//! waits for anybody else: each thread keeps the largest of what it reads, and one thread for each
-//! line takes the largest of those.
+//! The kernel of scales. It computes a power of two for each line of a matrix of binary32. The
+//! line's largest magnitude, divided by this scale, is at least 2^13 and below 2^14. A CTA has the
+//! whole of some lines, so that no CTA waits for another. Each thread keeps the largest magnitude
+//! that it reads. One thread for each line then takes the maximum of those.
 
 use pgemm_ir::{Element, Occupancy, RegionKind, SmemRequest, Special, Val, ty};
 
@@ -13,18 +13,19 @@ use super::{CTAS_PER_SM, REGISTERS};
 use crate::params::Params;
 use crate::spec::Terms;
 
-/// Threads that share a line, and lines of a CTA where the direction stays.
+/// Number of threads that share a line, and number of lines of a CTA if the direction stays.
 const ALONG: u32 = 32;
 const LINES: u32 = THREADS / ALONG;
-/// Lines of a CTA where the matrix is transposed: chunks of [`LINES`] times four lines.
+/// Number of lines of a CTA if the matrix is transposed: chunks of [`LINES`] times four lines.
 const TRANSPOSED_LINES: u32 = LINES * 4;
-/// Words of shared memory for a line's maxima: a word more spreads lines over the banks.
+/// Words of shared memory for the maxima of a line. One additional word spreads lines over the
+/// banks.
 const PITCH: u32 = ALONG + 1;
 
-/// Its parameters are those of the split to f16.
+/// The split whose parameters the kernel has, which is the split to f16.
 const SPEC: SplitSpec = SplitSpec { element: Element::F16, terms: Terms::X3 };
 
-/// CTAs for each matrix.
+/// Number of CTAs for each matrix.
 pub(super) fn ctas(matrix: &MatrixRepack) -> u32 {
     let lines = if matrix.transposed { TRANSPOSED_LINES } else { LINES };
     matrix.result().0.div_ceil(lines)
@@ -44,24 +45,24 @@ pub(super) fn write(params: &Params<'_, RepackQuantity>) {
     });
 }
 
-/// The scales of the lines of one CTA.
+/// Computes the scales of the lines of one CTA.
 fn scale<'k>(job: &Job<'k>, index: Val<'k, ty::U32>, smem: Val<'k, ty::Smem>) {
     let b = job.source.b;
     let thread = b.special(Special::Thread);
     let transposed = job.columns.eq(TRANSPOSED);
-    // Which line, or chunk of lines, and which part of it.
-    let (beside, part) = (
+    // The line or chunk of lines of the thread, and its part of it.
+    let (position, part) = (
         transposed.select(thread % LINES, thread / ALONG),
         transposed.select(thread / LINES, thread % ALONG),
     );
-    let maxima = maxima(job, transposed, index * LINES + beside, part);
+    let maxima = maxima(job, transposed, index * LINES + position, part);
     let keep = |line: Val<'k, ty::U32>, largest| {
         b.store_shared(smem.offset((line * PITCH + part) * 4), [largest]);
     };
     b.if_else(
         transposed,
-        || (0..4).zip(&maxima).for_each(|(i, largest)| keep(beside * 4 + i, *largest)),
-        || keep(beside, maxima[1..].iter().fold(maxima[0], |all, largest| all.max(*largest))),
+        || (0..4).zip(&maxima).for_each(|(i, largest)| keep(position * 4 + i, *largest)),
+        || keep(position, maxima[1..].iter().fold(maxima[0], |all, largest| all.max(*largest))),
     );
     b.sync_cta();
     let lines = transposed.select::<ty::U32>(TRANSPOSED_LINES, LINES);
@@ -79,8 +80,8 @@ fn scale<'k>(job: &Job<'k>, index: Val<'k, ty::U32>, smem: Val<'k, ty::Smem>) {
     });
 }
 
-/// The largest magnitudes, as bits, of each word of the chunks that a thread reads: those of line
-/// `place` or, where the matrix is transposed, of column `place`.
+/// The largest magnitudes, as bits, of each word of the chunks that a thread reads. They are the
+/// chunks of line `place`, or of column `place` if the matrix is transposed.
 fn maxima<'k>(
     job: &Job<'k>,
     transposed: Val<'k, ty::Bool>,
@@ -88,7 +89,7 @@ fn maxima<'k>(
     part: Val<'k, ty::U32>,
 ) -> Vec<Val<'k, ty::U32>> {
     let b = job.source.b;
-    let chunks = job.source.full + job.source.rest.ne(0).select::<ty::U32>(1, 0);
+    let chunks = job.source.full + job.source.remainder.ne(0).select::<ty::U32>(1, 0);
     let count = transposed.select(job.source.lines, chunks);
     let none = vec![b.constant::<ty::U32>(0); 4];
     b.for_carry(0, count, ALONG * BATCH, none, |first, largest| {
@@ -104,8 +105,8 @@ fn maxima<'k>(
     })
 }
 
-/// The bits of the power of two 13 below the exponent of a magnitude with these bits, but a normal
-/// number: finer ones make no number of f16 that binary32 does not have.
+/// The bits of the power of two 13 below the exponent of a magnitude with these bits, but at least
+/// a normal number. Smaller scales would make no number of f16 that binary32 does not have.
 fn power_of_two<'k>(largest: Val<'k, ty::U32>) -> Val<'k, ty::U32> {
     ((largest >> 23).max(14) - 13) << 23
 }

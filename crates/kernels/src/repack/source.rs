@@ -1,55 +1,56 @@
-//! Reading the source: 16-byte chunks of its lines, wherever these begin. Where the elements of a
-//! line are neighbours, a chunk is one aligned load, or two whose bytes are shifted into place;
-//! loads never leave the matrix. Else, and at the matrix's very ends, its elements are loaded one
-//! by one.
+//! Reads of the source in 16-byte chunks of its lines, at any address. If the elements of a line
+//! are contiguous, a chunk is one aligned load, or two loads whose bytes are shifted into place.
+//! Loads never leave the matrix. In all other cases, and at both ends of the matrix, elements are
+//! loaded one by one.
 
 use pgemm_ir::{KernelBuilder, Val, ty};
 
 use super::matrix::CHUNK_BYTES;
 use crate::shift::{Words, shift_down};
 
-/// A matrix as it lies.
+/// The matrix as it lies in memory.
 pub(super) struct Source<'k> {
     pub(super) b: &'k KernelBuilder,
     pub(super) element_bytes: u32,
     pub(super) address: Val<'k, ty::U64>,
-    /// One past its last byte, where elements are neighbours.
+    /// The address after its last byte, if elements are contiguous.
     pub(super) end: Val<'k, ty::U64>,
-    /// Bytes from line to line.
+    /// Bytes from one line to the next.
     pub(super) stride: Val<'k, ty::U64>,
-    /// Bytes from element to element.
+    /// Bytes from one element of a line to the next.
     pub(super) step: Val<'k, ty::U64>,
     pub(super) lines: Val<'k, ty::U32>,
-    /// Whole chunks of a line, and bytes of the one behind these.
+    /// Number of whole chunks of a line, and bytes of the partial chunk after them.
     pub(super) full: Val<'k, ty::U32>,
-    pub(super) rest: Val<'k, ty::U32>,
+    pub(super) remainder: Val<'k, ty::U32>,
 }
 
 /// Some elements of a line.
 #[derive(Clone, Copy)]
 pub(super) struct Chunk<'k> {
-    /// Address of the first; of some chunk of the matrix where there is none.
+    /// Address of the first element. If there is none, this is the address of some chunk of the
+    /// matrix.
     address: Val<'k, ty::U64>,
-    /// Bytes that the matrix has there: from 1 to 16.
+    /// Bytes that the matrix has there, from 1 to 16.
     there: Val<'k, ty::U32>,
-    /// Bytes that are asked for: those, or none.
+    /// Bytes that are requested: all that the matrix has there, or none.
     wanted: Val<'k, ty::U32>,
 }
 
-/// How a chunk is read.
+/// The read of a chunk.
 #[derive(Clone, Copy)]
 struct Read<'k> {
     chunk: Chunk<'k>,
-    /// The aligned units that it lies in: one twice where it is one.
+    /// The aligned units that contain it. If one unit contains it, both are this unit.
     low: Val<'k, ty::U64>,
     high: Val<'k, ty::U64>,
-    /// Where it begins in the first.
+    /// Byte offset of the chunk in the first unit.
     shift: Val<'k, ty::U32>,
-    /// Whether its elements are neighbours and both units the matrix's.
+    /// Whether its elements are contiguous and both units belong to the matrix.
     inside: Val<'k, ty::Bool>,
 }
 
-/// How some chunks are read together.
+/// Reads of some chunks that are done together.
 pub(super) struct Reads<'k> {
     reads: Vec<Read<'k>>,
     /// Whether all of them are aligned units of the matrix.
@@ -57,12 +58,12 @@ pub(super) struct Reads<'k> {
 }
 
 impl<'k> Source<'k> {
-    /// The chunk `column` of a line. Either may lie beyond the matrix: all its bytes are then
+    /// The chunk `column` of a line. If the line or the chunk lies beyond the matrix, all bytes are
     /// zeros.
     pub(super) fn chunk(&self, line: Val<'k, ty::U32>, column: Val<'k, ty::U32>) -> Chunk<'k> {
-        let last = self.full - self.rest.eq(0).select::<ty::U32>(1, 0);
+        let last = self.full - self.remainder.eq(0).select::<ty::U32>(1, 0);
         let (near_line, near) = (line.min(self.lines - 1), column.min(last));
-        let there = near.lt(self.full).select(CHUNK_BYTES, self.rest);
+        let there = near.lt(self.full).select(CHUNK_BYTES, self.remainder);
         let inside = line.lt(self.lines) & column.lt(last + 1);
         let elements = u64::from(CHUNK_BYTES / self.element_bytes);
         let line = self.address + near_line.widen() * self.stride;
@@ -73,7 +74,7 @@ impl<'k> Source<'k> {
         }
     }
 
-    /// How some chunks are read.
+    /// The reads of some chunks.
     pub(super) fn reads(&self, chunks: impl Iterator<Item = Chunk<'k>>) -> Reads<'k> {
         let neighbours = self.step.eq(u64::from(self.element_bytes));
         let read = |chunk: Chunk<'k>| {
@@ -88,19 +89,19 @@ impl<'k> Source<'k> {
         Reads { plain: reads[1..].iter().fold(first, |all, read| all & plain(read)), reads }
     }
 
-    /// Waits for what the launches before this one write; meanwhile L2 fetches what lies at the
+    /// Waits for the writes of earlier launches. In the meantime L2 prefetches the lines at the
     /// beginnings of these chunks.
     pub(super) fn await_dependencies(&self, reads: &Reads<'k>) {
         for Read { chunk, low, inside, .. } in &reads.reads {
-            // One line or the other: what the address depends on is known before the wait then, and
-            // not computed behind it.
+            // The selection makes the parts of the address known before the wait, so that they are
+            // not computed after it.
             self.b.prefetch_line(inside.select(*low, chunk.address));
         }
         self.b.grid_dependency_wait();
     }
 
-    /// The bytes of some chunks, all of which are in flight together; zeros for those that are not
-    /// wanted. At the matrix's ends, where a warp's threads go two ways, it waits twice.
+    /// The bytes of some chunks. All loads are in flight together. Bytes that are not requested are
+    /// zeros. At the ends of the matrix, where the threads of a warp diverge, it waits twice.
     pub(super) fn read(&self, chunks: &[Chunk<'k>]) -> Vec<Words<'k>> {
         let b = self.b;
         let each = |of: &dyn Fn(usize) -> Val<'k, ty::U64>| -> Vec<_> {
@@ -139,7 +140,7 @@ impl<'k> Source<'k> {
         words.zip(chunks).map(|(words, chunk)| self.cut(words, chunk.wanted)).collect()
     }
 
-    /// A chunk element by element. Those beyond the end are copies of the last one.
+    /// Loads a chunk element by element. Elements beyond the end are copies of the last one.
     fn gather(&self, chunk: &Chunk<'k>) -> Words<'k> {
         let b = self.b;
         let size = self.element_bytes;
@@ -164,8 +165,8 @@ impl<'k> Source<'k> {
         }
     }
 
-    /// The same as [`read`](Self::read), but a warp waits once: nothing is done with what comes
-    /// before all of it has been asked for. That takes registers.
+    /// Does the same as [`read`](Self::read), but a warp waits only once. No loaded value is used
+    /// before all loads are issued. That takes registers.
     pub(super) fn read_once(&self, Reads { reads, plain }: &Reads<'k>) -> Vec<Words<'k>> {
         let b = self.b;
         let load = |address| b.load_global_once::<ty::U32, 4>(address);
@@ -186,13 +187,15 @@ impl<'k> Source<'k> {
         words.zip(reads).map(|(words, read)| self.cut(words, read.chunk.wanted)).collect()
     }
 
-    /// A chunk's elements, in eight words: of one byte two in each, of large ones the first words
-    /// of each, then nothing. Those beyond the end are copies of the last one.
+    /// A chunk's elements in eight words. Elements of one byte are two in each word. Of large
+    /// elements, the first words have one each, and the others are unused. Elements beyond the end
+    /// are copies of the last one.
     fn elements(&self, Read { chunk, low, shift, .. }: &Read<'k>) -> Vec<Val<'k, ty::U32>> {
         let b = self.b;
         let size = self.element_bytes;
         let last = chunk.there / size - 1;
-        // Of what is there anyway, so that the chunk's address takes no registers.
+        // This is computed from values that exist anyway, so that the chunk's address takes no
+        // registers.
         let first = low.byte_offset(*shift);
         let address = |i: u32| first + last.min(i).widen() * self.step;
         let narrow = |i: u32| b.load_narrow(address(i), size);
@@ -235,7 +238,8 @@ impl<'k> Source<'k> {
                     .zip(words)
                     .map(|(i, word)| {
                         let bytes = wanted - wanted.min(i * 4);
-                        // Shifted beyond its end, nothing is left, and one less are all bits.
+                        // A shift beyond the word leaves zero, and one less than that has all bits
+                        // set.
                         word & ((b.constant::<ty::U32>(1) << (bytes * 8)) - 1)
                     })
                     .collect()

@@ -1,39 +1,39 @@
-//! [`RepackSpec`]: what changes the code of a repack kernel.
+//! [`RepackSpec`] has everything that changes the code of a repack kernel.
 
 use super::matrix::{BATCH, MatrixRepack, Units};
 use super::split::{BINARY32, SplitSpec};
 use crate::spec::SpecError;
 
-/// Chunks of a thread in the kernel for small matrices.
+/// Number of chunks of a thread in the kernel for small matrices.
 const SMALL_BATCH: u32 = 2;
 /// A copy of up to this many CTAs is small: it is done by twice as many CTAs with half as many
 /// chunks each. On an H200, matrices of 511×1023 and 513×1023 elements of two bytes (128 CTAs) and
 /// the GEMM after them take 0.46 µs less of 6.4 µs this way. 256 CTAs take 0.04 µs less. Thousands
 /// of CTAs take up to 4 µs more, of 178 µs.
 const SMALL_CTAS: u64 = 512;
-/// What a repack kernel does.
+/// The operation of a repack kernel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum RepackSpec {
     /// It copies elements.
     Copy(CopySpec),
-    /// It finds the scale of each line of a matrix of binary32 for the split into f16. The scale is
-    /// a power of two. The line's largest magnitude, divided by the scale, is at least 2^13 and
+    /// It computes the scale of each line of a matrix of binary32 for the split into f16. The scale
+    /// is a power of two. The line's largest magnitude, divided by the scale, is at least 2^13 and
     /// below 2^14.
     Scales,
     /// It splits binary32 into terms.
     Split(SplitSpec),
 }
 
-/// What changes the code of a kernel that copies elements.
+/// The parameters that change the code of a kernel that copies elements.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct CopySpec {
     /// Bytes of an element: 1, 2, 4 or 8.
     pub element_bytes: u32,
-    /// What it does with lines.
+    /// The treatment of lines.
     pub kind: CopyKind,
 }
 
-/// What a kernel does with lines.
+/// The treatment of lines by a kernel that copies elements.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum CopyKind {
     /// It can transpose.
@@ -41,12 +41,13 @@ pub enum CopyKind {
     /// It keeps their direction. This needs no shared memory, so that the GEMM that reads the
     /// result has room on the same SMs.
     Keeps,
-    /// It keeps their direction, with more threads that each copy less, for small matrices.
+    /// It keeps their direction. It has more threads, each of which copies less, for small
+    /// matrices.
     KeepsSmall,
 }
 
 impl CopyKind {
-    /// The units of matrices of such elements, which are copied as they are.
+    /// The units of matrices whose elements have this size and are copied unchanged.
     pub(super) fn units(self, element_bytes: u32) -> Units {
         let batch = if self == CopyKind::KeepsSmall { SMALL_BATCH } else { BATCH };
         Units { element_bytes, chunks: 1, batch }

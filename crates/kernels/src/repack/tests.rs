@@ -30,7 +30,7 @@ fn tiles_cover_the_matrix_and_are_as_wide_as_its_lines() {
     let few = |bytes| CopyKind::KeepsSmall.units(bytes);
     assert_eq!(matrix(4095, 4095, false).tiles(plain(2)), (8, 256));
     assert_eq!(matrix(4095, 4095, false).tiles(few(2)), (8, 512));
-    // Lines of five chunks: eight are side by side, and 64 lines in a tile.
+    // Lines have five chunks. Eight chunks are next to each other, and a tile has 64 lines.
     assert_eq!(matrix(1000, 33, false).tiles(few(2)), (1, 16));
     assert_eq!(matrix(8192, 8192, true).tiles(plain(1)), (64, 64));
     assert_eq!(matrix(1, u32::MAX / 2, true).tiles(plain(4)), (1 << 24, 1));

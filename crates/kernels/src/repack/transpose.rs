@@ -1,7 +1,8 @@
-//! The matrix is transposed. A tile goes through shared memory in words that hold neighbours of the
-//! result: of elements of fewer than four bytes, a thread reads as many lines as a word has and
-//! permutes their bytes. Rows of the tile are lines of the result; their 16-byte chunks are
-//! permuted so that writes of words and reads of chunks both spread over all banks.
+//! Copies that transpose the matrix. A tile goes through shared memory in words that hold
+//! neighbours of the result. If elements have fewer than four bytes, a thread reads as many lines
+//! as a word has elements, and permutes their bytes. Rows of the tile are lines of the result.
+//! Their 16-byte chunks are permuted so that writes of words and reads of chunks both spread over
+//! all banks.
 
 use pgemm_ir::{Special, Val, ty};
 
@@ -9,7 +10,8 @@ use super::job::{Job, Tile};
 use super::matrix::{BATCH, CHUNK_BYTES, THREADS, TRANSPOSED_BYTES, TRANSPOSED_LINES};
 use crate::shift::Words;
 
-/// Threads side by side along the source's lines, and chunks of a row of the tile.
+/// Number of neighbouring threads along the source's lines, and number of chunks of a row of the
+/// tile.
 const ABREAST: u32 = 8;
 
 /// Transposes a tile of the matrix.
@@ -17,8 +19,8 @@ pub(super) fn transpose<'k>(job: &Job<'k>, tile: Tile<'k>, smem: Val<'k, ty::Sme
     let b = job.source.b;
     let size = job.source.element_bytes;
     let thread = b.special(Special::Thread);
-    // Lines of the source that one word of the result takes, and how many of these groups a tile
-    // has.
+    // The number of source lines in one word of the result, and the number of such groups of lines
+    // in a tile.
     let in_word = (4 / size).max(1);
     let groups = TRANSPOSED_BYTES / (in_word * size);
     let group = thread / ABREAST % groups;
@@ -63,13 +65,13 @@ pub(super) fn transpose<'k>(job: &Job<'k>, tile: Tile<'k>, smem: Val<'k, ty::Sme
     }
 }
 
-/// For each element of a chunk, the word or words that it makes with those of the lines beside its
-/// own.
+/// For each element of a chunk, the word or words that it forms with the elements of the
+/// neighbouring lines.
 fn across<'k>(lines: &[Words<'k>], size: u32) -> Vec<Vec<Val<'k, ty::U32>>> {
     match (size, lines) {
         (1, [a, b, c, d]) => (0..4)
             .flat_map(|word| {
-                // Bytes 0, 1 and 2, 3 of both lines by turns.
+                // Bytes 0, 1 and 2, 3 of both lines, alternately.
                 let pairs = |x: &Words<'k>, y: &Words<'k>| {
                     [0x5140, 0x7362].map(|selector| x[word].permute_bytes(y[word], selector))
                 };

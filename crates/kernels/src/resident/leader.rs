@@ -1,6 +1,6 @@
-//! Loads that one lane does for all lanes of its warp. If all lanes load the same word while other
-//! threads write it, the hardware does not merge the loads: on an H200 thirty-two requests queue at
-//! the word's L2 line.
+//! Loads that one lane does for all lanes of its warp. The hardware does not merge the loads of
+//! lanes that load the same word while other threads write it. On an H200 thirty-two requests then
+//! queue at the L2 line of the word.
 
 use pgemm_ir::{KernelBuilder, Order, Scope, Special, Val, ty};
 
@@ -20,7 +20,7 @@ pub(crate) fn load<'k, const N: usize>(
     std::array::from_fn(|at| words[at].warp_uniform())
 }
 
-/// As [`load`], with 64-bit words, each of which is loaded at once.
+/// Does the same as [`load`] for 64-bit words. Each word is loaded at once.
 pub(crate) fn load_u64s<'k, const N: usize>(
     b: &'k KernelBuilder,
     address: Val<'k, ty::U64>,
@@ -39,7 +39,7 @@ pub(crate) fn load_u64s<'k, const N: usize>(
     })
 }
 
-/// Makes what the lane has acquired visible to the other lanes.
+/// Makes the values that the leading lane has acquired visible to the other lanes.
 fn pass_on(b: &KernelBuilder, order: Order) {
     if order == Order::Acquire {
         b.warp_sync();

@@ -1,9 +1,10 @@
 //! The resident kernel. It is launched once, stays on the device, and processes jobs as they are
-//! submitted. Each job is a GEMM of its own shape. One warp of the grid takes jobs in (`relay.rs`).
-//! Each CTA takes tiles of any job (`tickets.rs`). The last warpgroup that stores a part of a job
-//! writes the job's completion words. Producer and consumers work as in a launched kernel, but read
-//! from the job's record what a launched kernel has in its parameters. docs/resident.md describes
-//! the protocol.
+//! submitted. Each job is a GEMM of its own shape.
+//!
+//! One warp of the grid takes in jobs (`relay.rs`). Each CTA takes tiles of any job (`tickets.rs`).
+//! The last warpgroup that stores a part of a job writes the job's completion words. Producer and
+//! consumers work as in a launched kernel, but they read the job's record in place of kernel
+//! parameters. docs/resident.md describes the protocol.
 
 mod leader;
 pub mod record;
@@ -27,8 +28,8 @@ use layout::{MAP_BYTES, RECORD_BYTES, RING_SLOTS, SLOT_BYTES, Slot, queue};
 use relay::Relay;
 use tickets::{JobTile, Reader, Tickets};
 
-/// The producer requests another tile when this many stages of the present one are left. They take
-/// longer than the search for a tile.
+/// The producer requests another tile when this many stages of the current tile are left. These
+/// stages take longer than the search for a tile.
 const REQUEST_AHEAD_STAGES: u32 = 16;
 
 /// The tiles of a queue's jobs.
@@ -64,7 +65,7 @@ impl<'k, R: Compute> QueueSource<'k, R> {
         }
     }
 
-    /// The map of a matrix of a tile's job.
+    /// The tensor map of a matrix of a tile's job.
     fn map(&self, tile: &JobTile<'k>, matrix: Matrix, boxes: &TensorMapSpec) -> BatchMap<'k> {
         let at = record::map_index(matrix) * MAP_BYTES;
         let address = self.records.byte_offset(tile.record * RECORD_BYTES + at);
@@ -72,7 +73,7 @@ impl<'k, R: Compute> QueueSource<'k, R> {
         BatchMap::at(self.b, address, boxes.clone(), step)
     }
 
-    /// The part of a tile's problem that a walker needs.
+    /// The part of a tile's problem that this walker needs.
     fn problem(&self, tile: &JobTile<'k>, walker: Walker<'k>) -> Problem<'k, R> {
         let b = self.b;
         let operands = match walker {
@@ -101,7 +102,7 @@ impl<'k, R: Compute> QueueSource<'k, R> {
         }
     }
 
-    /// All stages of a tile.
+    /// The segment with all stages of a tile.
     fn segment(&self, tile: &JobTile<'k>) -> Segment<'k> {
         let b = self.b;
         let zero = b.constant(0);
@@ -141,8 +142,9 @@ impl<'k, R: Compute> QueueSource<'k, R> {
             let host = self.completions.byte_offset(completion * 4);
             b.store_ordered(host, value, Order::Relaxed, Scope::System);
             let freed = self.queue.byte_offset(job % RING_SLOTS * 4 + queue::FREED_AT);
-            // Counted, not stored: the relay may know by `done` alone that the slot is free, and
-            // then nothing orders this before what the slot's next job says there.
+            // This is an addition and not a store. The relay may learn from `done` alone that the
+            // slot is free. Then no order exists between this access and the values that the slot's
+            // next job writes there.
             b.atomic(AtomicOp::Add, freed, RING_SLOTS, Order::Relaxed, Scope::Gpu);
             let done = self.queue.byte_offset(queue::DONE_AT);
             b.atomic(AtomicOp::Add, done, tiles, Order::Relaxed, Scope::Gpu);
@@ -153,9 +155,9 @@ impl<'k, R: Compute> QueueSource<'k, R> {
 impl<'k, R: Compute> Source<'k> for QueueSource<'k, R> {
     type Result = R;
     /// The stamp of the last record whose tensor maps the walker has acquired.
-    type Known = Val<'k, ty::U32>;
+    type ProblemState = Val<'k, ty::U32>;
 
-    fn nothing_known(&self) -> Val<'k, ty::U32> {
+    fn initial_state(&self) -> Val<'k, ty::U32> {
         // No record has stamp 0.
         self.b.constant(0)
     }
@@ -165,11 +167,11 @@ impl<'k, R: Compute> Source<'k> for QueueSource<'k, R> {
         &self,
         Item { problem, job, .. }: &Item<'k, R>,
         walker: Walker<'k>,
-        known: Val<'k, ty::U32>,
+        problem_state: Val<'k, ty::U32>,
     ) -> Val<'k, ty::U32> {
         let b = self.b;
-        let Some(Job { stamp, .. }) = *job else { return known };
-        let is_new = stamp.ne(known);
+        let Some(Job { stamp, .. }) = *job else { return problem_state };
+        let is_new = stamp.ne(problem_state);
         match walker {
             Walker::Loader => {
                 b.if_(is_new, || problem.operands.iter().for_each(BatchMap::fence_acquire));
@@ -224,13 +226,14 @@ impl<'k, R: Compute> Source<'k> for QueueSource<'k, R> {
     fn load(&self, operands: &Operands<'k>) -> RingCursor<'k> {
         let b = self.b;
         let walker = Walker::Loader;
-        let start = (operands.start(), self.nothing_known());
-        let load = |item: &Item<'k, R>, (cursor, known)| {
-            let known = self.begin(item, walker, known);
-            let asks = item.segment.k_count.max(REQUEST_AHEAD_STAGES) - REQUEST_AHEAD_STAGES;
-            let before = |k_tile: Val<'k, ty::U32>| b.if_(k_tile.eq(asks), || self.tickets.ask());
+        let start = (operands.start(), self.initial_state());
+        let load = |item: &Item<'k, R>, (cursor, problem_state)| {
+            let problem_state = self.begin(item, walker, problem_state);
+            let request_at = item.segment.k_count.max(REQUEST_AHEAD_STAGES) - REQUEST_AHEAD_STAGES;
+            let before =
+                |k_tile: Val<'k, ty::U32>| b.if_(k_tile.eq(request_at), || self.tickets.request());
             let (maps, origin) = (&item.problem.operands, self.origin(item));
-            (operands.load(maps, origin, &item.segment, cursor, before), known)
+            (operands.load(maps, origin, &item.segment, cursor, before), problem_state)
         };
         self.for_each(walker, start, load).0
     }

@@ -1,4 +1,4 @@
-//! What the host writes for a job: its record, and its entry in a lane.
+//! The words that the host writes for a job: the job's record, and its entry in a lane.
 
 use pgemm_ir::{Argument, Launch, TensorMapArgument, TensorMapSpec};
 
@@ -9,10 +9,10 @@ use crate::launch::{Parameter, Signature, TMA_ALIGN_BYTES, Values, Work};
 use crate::operands::BatchMap;
 use crate::quantity::{Count, DivisorPart, Matrix, Quantity};
 
-/// A job has fewer tiles than this: tickets distinguish no more.
+/// Limit of the number of tiles of a job. Tickets can distinguish fewer tiles than this.
 const MOST_TILES: u64 = 1 << 30;
 
-/// Why a resident kernel cannot do a job.
+/// The reason why a resident kernel cannot do a job.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum RecordError {
     /// The kernel is not resident.
@@ -31,7 +31,7 @@ pub enum RecordError {
     /// Tiles are split along K.
     #[error("{tiles} tiles are split along k: a resident kernel computes whole tiles")]
     Split {
-        /// How many.
+        /// Number of split tiles.
         tiles: u32,
     },
     /// D has no elements.
@@ -40,7 +40,7 @@ pub enum RecordError {
     /// The job has more tiles than tickets can distinguish.
     #[error("the job has {tiles} tiles: a queue takes fewer than 2^30 of a job")]
     TooLarge {
-        /// How many.
+        /// Number of tiles.
         tiles: u64,
     },
     /// The job waits for too many other jobs.
@@ -48,7 +48,7 @@ pub enum RecordError {
         "the job waits for {jobs} others: {MOST_AFTER} are possible; put a job of less between"
     )]
     TooMany {
-        /// How many.
+        /// Number of jobs.
         jobs: usize,
     },
 }
@@ -68,14 +68,14 @@ impl Completion {
         Completion { word: lane * LANE_SLOTS + job % LANE_SLOTS, value: job.wrapping_add(1) }
     }
 
-    /// Whether the job is done if its completion word has the value `said`.
-    pub fn is_done(&self, said: u32) -> bool {
-        said.wrapping_sub(self.value) <= JOB_MASK
+    /// Whether the job is done if its completion word has the value `value`.
+    pub fn is_done(&self, value: u32) -> bool {
+        value.wrapping_sub(self.value) <= JOB_MASK
     }
 }
 
-/// A problem at addresses in the form that the kernel reads, for as many jobs as name it. Each
-/// backend has the bytes of the maps in a form of its own.
+/// A problem at addresses, in the form that the kernel reads. Any number of jobs may name it. Each
+/// backend encodes the bytes of the maps in its own form.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Record {
     /// The maps of A, B, D and C, in this order.
@@ -92,8 +92,8 @@ pub(super) fn map_index(matrix: Matrix) -> u32 {
     MAPS.iter().take_while(|other| **other != matrix).count() as u32
 }
 
-/// The quantities in the words of a record, except for its stamp and the steps of its matrices. A
-/// launched kernel has them as parameters.
+/// The quantities in the words of a record, without its stamp and the steps of its matrices. A
+/// launched kernel has these quantities as parameters.
 fn rows() -> impl Iterator<Item = (u32, Quantity)> {
     let single = [
         (Word::Tiles, Quantity::Tiles),
@@ -122,8 +122,8 @@ fn rows() -> impl Iterator<Item = (u32, Quantity)> {
 }
 
 impl Signature {
-    /// The record of a job, with this stamp: a number, not 0, that no other record of its queue has
-    /// had.
+    /// The record of a job with this stamp. A stamp is a number other than 0 that no other record
+    /// of its queue has had.
     ///
     /// # Errors
     /// The kernel is not resident, or cannot do the job.
@@ -160,17 +160,17 @@ impl Signature {
 }
 
 impl Record {
-    /// CTA tiles.
+    /// Number of CTA tiles.
     pub fn tiles(&self) -> u32 {
         self.words[Word::Tiles as usize]
     }
 }
 
-/// What is written of a job with this record and so many tiles, that ends with tile number
-/// `tiles_to_end` of its lane and comes after others.
+/// The entry of a job with this record and this number of tiles. The job ends with tile number
+/// `tiles_to_end` of its lane and depends on other jobs.
 ///
 /// # Errors
-/// These are too many.
+/// The job depends on too many other jobs.
 pub fn entry(
     record: u32,
     tiles: u32,
@@ -195,22 +195,22 @@ pub fn entry(
 pub struct QueueMemory {
     /// The [`queue`](super::layout::queue) words in device memory, at a multiple of 128.
     pub queue: u64,
-    /// The records in device memory, at a multiple of 128: `RECORDS` times `RECORD_BYTES`. One is
-    /// written while no job that names it is under way.
+    /// The records in device memory, at a multiple of 128. There are `RECORDS` records of
+    /// `RECORD_BYTES` bytes. A record is only written while no job that names it is under way.
     pub records: u64,
     /// The host's [`doorbell`](super::layout::doorbell) words, at a multiple of 32.
     pub doorbells: u64,
-    /// The word in which the kernel tells the host whether it runs.
+    /// The word in which the kernel tells the host whether it is running.
     pub state: u64,
-    /// The host's completion words: `LANES` times `LANE_SLOTS`.
+    /// The host's completion words. There are `LANES` times `LANE_SLOTS` of them.
     pub completions: u64,
-    /// The host's entries, at a multiple of 16: one for each of these.
+    /// The host's entries, at a multiple of 16. There is one for each completion word.
     pub entries: u64,
 }
 
 impl Signature {
-    /// A launch of a resident kernel with `ctas` CTAs, number `launch` of its queue, which leaves
-    /// when it was idle for so long.
+    /// A launch of a resident kernel with `ctas` CTAs. It is launch number `launch` of its queue.
+    /// The kernel ends when it has been idle for the given time.
     ///
     /// # Errors
     /// The kernel is not resident.

@@ -1,6 +1,6 @@
-//! The relay: one warp of the grid that watches the host's doorbells, takes jobs into the ring in
+//! The relay is one warp of the grid. It polls the host's doorbells, takes jobs into the ring in
 //! device memory, and publishes them to all CTAs. Loads from host memory are slow, so no other warp
-//! reads it. All lanes run together, and each takes in one job.
+//! reads it. All lanes run together, and each lane takes in one job.
 
 use pgemm_ir::{
     Element, KernelBuilder, Order, RegionId, RegionKind, Scope, SmemRequest, Special, Val, ty,
@@ -23,7 +23,7 @@ pub(crate) const LAST: u64 = 1 << 63;
 /// The published word that gives up all tiles that no CTA has taken.
 pub(crate) const GIVEN_UP: u64 = u64::MAX;
 
-/// Declarations of the relay.
+/// The relay of a kernel: its parameters and its shared memory.
 pub(crate) struct Relay<'k> {
     b: &'k KernelBuilder,
     /// Words through which lanes pass values to each other.
@@ -40,12 +40,12 @@ pub(crate) struct Relay<'k> {
 /// The state of the relay between two polls of the doorbells.
 #[derive(Clone)]
 struct Progress<'k> {
-    /// Jobs of each lane of the queue that it has taken in.
+    /// For each lane of the queue, the number of jobs that the relay has taken in.
     heads: Vec<Val<'k, ty::U32>>,
-    /// Tiles and jobs that it has published.
+    /// The numbers of tiles and of jobs that the relay has published.
     tiles: Val<'k, ty::U32>,
     jobs: Val<'k, ty::U32>,
-    /// The slots of jobs before this one are known to be free.
+    /// The slots of all jobs before this one are known to be free.
     free_to: Val<'k, ty::U32>,
 }
 
@@ -66,8 +66,9 @@ impl<'k> Progress<'k> {
         Progress { free_to: (self.jobs + RING_SLOTS) & JOB_MASK, ..self }
     }
 
-    /// The same with more jobs published. Whose slots were waited for are no more than free:
-    /// numbers wrap, and what is known of jobs long ago must not be taken for those to come.
+    /// The state with more jobs published. The end of the free slots never falls behind these
+    /// jobs. Otherwise, as job numbers wrap, knowledge about old jobs would be taken for knowledge
+    /// about future jobs.
     fn with_published(self, tiles: Val<'k, ty::U32>, count: Val<'k, ty::U32>) -> Self {
         let jobs = (self.jobs + count) & JOB_MASK;
         let is_ahead = ((self.free_to - jobs) & JOB_MASK).lt(RING_SLOTS);
@@ -85,9 +86,10 @@ impl<'k> Progress<'k> {
     }
 }
 
-/// The content of the doorbells: the number of jobs of each lane of the queue; the record of the
-/// host's last job, or [`doorbell::LOOK`], and its tiles, or 0; and the command.
-struct Bells<'k> {
+/// The content of the doorbells. It has the number of jobs of each lane of the queue, and the
+/// command. It also has the record of the host's last job, or [`doorbell::LOOK`], and the tiles of
+/// this job, or 0.
+struct Doorbells<'k> {
     jobs: Vec<Val<'k, ty::U32>>,
     hint: Val<'k, ty::U32>,
     tiles: Val<'k, ty::U32>,
@@ -96,9 +98,9 @@ struct Bells<'k> {
 
 /// What a doorbell says about a job.
 #[derive(Clone, Copy)]
-struct Known<'k> {
+struct JobHint<'k> {
     /// Whether the doorbell names the job.
-    known: Val<'k, ty::Bool>,
+    is_known: Val<'k, ty::Bool>,
     record: Val<'k, ty::U32>,
     /// The job's tiles, or 0 if the doorbell does not say.
     tiles: Val<'k, ty::U32>,
@@ -125,7 +127,7 @@ impl<'k> Relay<'k> {
         }
     }
 
-    /// Takes jobs in until the kernel is to end. One warp runs this.
+    /// Takes in jobs until the kernel is to end. One warp runs this.
     pub(crate) fn run(&self) {
         let b = self.b;
         let heads = (0..LANES).map(|lane| self.load(queue::HEADS_AT + lane * 4));
@@ -135,7 +137,7 @@ impl<'k> Relay<'k> {
         let (tiles, jobs) = (published[0].low_word(), (published[0] >> 32).low_word());
         // After an abort there is no state to continue from.
         let stays = published[0].ne(GIVEN_UP);
-        b.if_(stays, || self.say(true));
+        b.if_(stays, || self.report(true));
         // The previous launch has completed all of its jobs.
         let start = Progress { heads, tiles, jobs, free_to: jobs }.all_done();
         let ((heads, ..), _, _) = b.while_(
@@ -143,26 +145,30 @@ impl<'k> Relay<'k> {
             |(_, _, stays)| stays,
             |(progress, since, _)| {
                 let before = Progress::of(progress);
-                let bells = self.bells();
-                let after = self.take_all(before.clone(), &bells);
+                let doorbells = self.doorbells();
+                let after = self.take_all(before.clone(), &doorbells);
                 b.if_else(
                     after.jobs.ne(before.jobs),
                     || (after.clone().parts(), b.clock(), b.constant(true)),
                     || {
-                        let (after, stays) = self.stays(bells.control, after.clone(), since);
+                        let (after, stays) = self.stays(doorbells.control, after.clone(), since);
                         b.if_else(
                             stays,
                             || (after.clone().parts(), since, b.constant(true)),
                             || {
-                                let back = self.leave(&after, bells.control);
-                                (after.clone().parts(), back.select(b.clock(), since), back)
+                                let job_arrived = self.leave(&after, doorbells.control);
+                                (
+                                    after.clone().parts(),
+                                    job_arrived.select(b.clock(), since),
+                                    job_arrived,
+                                )
                             },
                         )
                     },
                 )
             },
         );
-        self.alone(|| {
+        self.in_lane_0(|| {
             for (lane, head) in (0..).zip(heads) {
                 let at = self.queue.byte_offset(queue::HEADS_AT + lane * 4);
                 b.store_ordered(at, head, Order::Relaxed, Scope::Gpu);
@@ -170,8 +176,8 @@ impl<'k> Relay<'k> {
         });
     }
 
-    /// Lane 0 only.
-    fn alone(&self, then: impl FnOnce()) {
+    /// Runs `then` in lane 0 only.
+    fn in_lane_0(&self, then: impl FnOnce()) {
         self.b.if_(self.b.special(Special::Lane).eq(0), then);
     }
 
@@ -184,13 +190,15 @@ impl<'k> Relay<'k> {
         word
     }
 
-    /// Writes to the host whether this launch takes jobs.
-    fn say(&self, runs: bool) {
-        let said = (self.launch << 1) | u32::from(runs);
-        self.alone(|| self.b.store_ordered(self.state, said, Order::Relaxed, Scope::System));
+    /// Tells the host whether this launch takes in jobs.
+    fn report(&self, runs: bool) {
+        let reported = (self.launch << 1) | u32::from(runs);
+        self.in_lane_0(|| {
+            self.b.store_ordered(self.state, reported, Order::Relaxed, Scope::System)
+        });
     }
 
-    /// Lane 0 only.
+    /// Writes the published word. Only lane 0 writes.
     fn publish(&self, tiles: Val<'k, ty::U32>, jobs: Val<'k, ty::U32>, last: u64) {
         let word = tiles.widen() | (jobs.widen() << 32) | last;
         let at = self.queue.byte_offset(queue::PUBLISHED_AT);
@@ -198,31 +206,31 @@ impl<'k> Relay<'k> {
     }
 
     /// Reads the doorbells. A submitter writes the entry of a job before it rings.
-    fn bells(&self) -> Bells<'k> {
+    fn doorbells(&self) -> Doorbells<'k> {
         let b = self.b;
-        let [host, said, one, other] =
+        let [host, reported, one, other] =
             leader::load(b, self.doorbells, Order::Acquire, Scope::System);
         // The words are not read atomically: a hint may be older or newer than the count.
-        let of_last = ((said >> doorbell::COUNT_BIT) ^ host) & doorbell::COUNT_MASK;
-        Bells {
+        let count_difference = ((reported >> doorbell::COUNT_BIT) ^ host) & doorbell::COUNT_MASK;
+        Doorbells {
             jobs: vec![host, one, other],
-            hint: of_last.eq(0).select(said & doorbell::LOOK, doorbell::LOOK),
-            tiles: (said >> doorbell::TILES_BIT) & doorbell::MOST_TILES,
-            control: said >> doorbell::COMMAND_BIT,
+            hint: count_difference.eq(0).select(reported & doorbell::LOOK, doorbell::LOOK),
+            tiles: (reported >> doorbell::TILES_BIT) & doorbell::MOST_TILES,
+            control: reported >> doorbell::COMMAND_BIT,
         }
     }
 
     /// Takes in the jobs that the doorbells announce.
-    fn take_all(&self, progress: Progress<'k>, bells: &Bells<'k>) -> Progress<'k> {
+    fn take_all(&self, progress: Progress<'k>, doorbells: &Doorbells<'k>) -> Progress<'k> {
         let b = self.b;
         let parts = progress.parts();
         let all = b.for_carry(0, LANES, 1, parts, |lane, (heads, tiles, jobs, free_to)| {
-            let of_lane = |words: &[Val<'k, ty::U32>]| {
+            let lane_value = |words: &[Val<'k, ty::U32>]| {
                 let rest = (1..).zip(&words[1..]);
                 rest.fold(words[0], |word, (at, &other)| lane.eq(at).select(other, word))
             };
-            let (head, end) = (of_lane(&heads), of_lane(&bells.jobs));
-            let hint = lane.eq(0).select(bells.hint, doorbell::LOOK);
+            let (head, end) = (lane_value(&heads), lane_value(&doorbells.jobs));
+            let hint = lane.eq(0).select(doorbells.hint, doorbell::LOOK);
             let start = Progress { heads: vec![head], tiles, jobs, free_to };
             let taken = b.while_(
                 start.parts(),
@@ -231,9 +239,9 @@ impl<'k> Relay<'k> {
                     let before = Progress::of(parts);
                     let head = before.heads[0];
                     let count = (end - head).min(WARP);
-                    let known = (end - head).eq(1) & hint.ne(doorbell::LOOK);
-                    let known = Known { known, record: hint, tiles: bells.tiles };
-                    let tiles = self.take(lane, count, &before, known);
+                    let is_known = (end - head).eq(1) & hint.ne(doorbell::LOOK);
+                    let hint = JobHint { is_known, record: hint, tiles: doorbells.tiles };
+                    let tiles = self.take(lane, count, &before, hint);
                     let after = before.with_published(tiles, count);
                     Progress { heads: vec![head + count], ..after }.parts()
                 },
@@ -245,28 +253,28 @@ impl<'k> Relay<'k> {
         Progress::of(all)
     }
 
-    /// Takes in `count` jobs of a lane of the queue, from that of its head on, and publishes them:
-    /// gives the tiles until now. Where there is one and its record is known, its entry need not be
-    /// read.
+    /// Takes in and publishes `count` jobs of a lane of the queue, starting with the job at the
+    /// lane's head. Returns the number of tiles published so far. If there is one job and its
+    /// record is known, its entry need not be read.
     fn take(
         &self,
         lane: Val<'k, ty::U32>,
         count: Val<'k, ty::U32>,
         before: &Progress<'k>,
-        hint: Known<'k>,
+        hint: JobHint<'k>,
     ) -> Val<'k, ty::U32> {
         let b = self.b;
         let thread = b.special(Special::Lane);
         let Progress { ref heads, tiles, jobs, .. } = *before;
         let head = heads[0];
         // Lanes without a job read the entry of the first job.
-        let mine = thread.lt(count);
-        let number = head + mine.select(thread, 0);
+        let has_job = thread.lt(count);
+        let number = head + has_job.select(thread, 0);
         let place = lane * LANE_SLOTS + number % LANE_SLOTS;
         let zero = b.constant::<ty::U32>(0);
         let [record, own, to_end, a, b_, c, d] = {
             let read = b.if_else(
-                hint.known,
+                hint.is_known,
                 || {
                     let in_record = || {
                         let words = self.records.byte_offset(hint.record * RECORD_BYTES);
@@ -290,11 +298,11 @@ impl<'k> Relay<'k> {
         let job = (jobs + thread) & JOB_MASK;
         let slot = job % RING_SLOTS;
         let first = tiles + (to_end - own - skipped);
-        b.if_(mine & !before.is_free(job), || self.wait_until_free(slot, job));
+        b.if_(has_job & !before.is_free(job), || self.wait_until_free(slot, job));
         // A slot is reused only after the slots of all earlier jobs are free. The search for a
         // tile's job relies on this.
         b.warp_sync();
-        b.if_(mine, || {
+        b.if_(has_job, || {
             let at = self.queue.byte_offset(slot * SLOT_BYTES + queue::SLOTS_AT);
             b.store_ordered(at, first.widen() | (job.widen() << 32), Order::Relaxed, Scope::Gpu);
             let rest = at.byte_offset(Slot::Record as u32 * 4);
@@ -305,12 +313,12 @@ impl<'k> Relay<'k> {
             b.store_global(at.byte_offset(Slot::After as u32 * 4), [a, b_, c, d]);
         });
         // The lane of the last job has the new number of tiles.
-        let told = b.smem_address(self.word);
-        b.if_((thread + 1).eq(count), || b.store_shared(told, [to_end, first, record, job]));
+        let shared = b.smem_address(self.word);
+        b.if_((thread + 1).eq(count), || b.store_shared(shared, [to_end, first, record, job]));
         b.warp_sync();
-        let [end, first, record, job] = b.load_shared::<ty::U32, 4>(told);
+        let [end, first, record, job] = b.load_shared::<ty::U32, 4>(shared);
         let tiles = tiles + (self.uniform(end) - skipped);
-        self.alone(|| {
+        self.in_lane_0(|| {
             let at = self.queue.byte_offset(queue::LATEST_AT);
             let named = (record.widen() << queue::RECORD_BIT) | (job.widen() << queue::JOB_BIT);
             b.store_ordered(at, first.widen() | named, Order::Relaxed, Scope::Gpu);
@@ -330,8 +338,8 @@ impl<'k> Relay<'k> {
         b.while_(freed(), |freed| freed.ne(before), |_| freed());
     }
 
-    /// Whether it goes on waiting for jobs: those that it published are not done yet, or it has not
-    /// been idle for long.
+    /// Whether the relay goes on waiting for jobs. It does if published jobs are not done yet, or
+    /// if it has not been idle for long.
     fn stays(
         &self,
         control: Val<'k, ty::U32>,
@@ -340,13 +348,13 @@ impl<'k> Relay<'k> {
     ) -> (Progress<'k>, Val<'k, ty::Bool>) {
         let b = self.b;
         // An idle relay reads only the doorbells.
-        let look = || {
+        let load_done = || {
             let at = self.queue.byte_offset(queue::DONE_AT);
             let [done] = leader::load(b, at, Order::Acquire, Scope::Gpu);
             let all_done = progress.clone().all_done().free_to;
             done.eq(progress.tiles).select(all_done, progress.free_to)
         };
-        let free_to = b.if_else(progress.is_all_done(), || progress.free_to, look);
+        let free_to = b.if_else(progress.is_all_done(), || progress.free_to, load_done);
         let progress = Progress { free_to, ..progress.clone() };
         let patient = control.eq(doorbell::RUN) & (b.clock() - since).lt(self.idle);
         let stays = (!progress.is_all_done() | patient) & control.ne(doorbell::ABORT);
@@ -354,22 +362,22 @@ impl<'k> Relay<'k> {
         (progress, stays)
     }
 
-    /// Leaves, unless a job comes in at the last moment, and gives whether one did: the host rings
-    /// first and then looks at the state, the relay writes the state first and then looks at the
-    /// doorbells, so that one of them sees what the other did.
+    /// Leaves, unless a job arrives at the last moment. Returns whether one did. The host rings
+    /// first and then reads the state. The relay writes the state first and then reads the
+    /// doorbells. So at least one of them sees the write of the other.
     fn leave(&self, progress: &Progress<'k>, control: Val<'k, ty::U32>) -> Val<'k, ty::Bool> {
         let b = self.b;
-        self.say(false);
+        self.report(false);
         b.fence(Order::SequentiallyConsistent, Scope::System);
-        let bells = self.bells();
-        let fresh = progress.heads.iter().zip(&bells.jobs).map(|(head, rung)| head.ne(*rung));
+        let doorbells = self.doorbells();
+        let fresh = progress.heads.iter().zip(&doorbells.jobs).map(|(head, rung)| head.ne(*rung));
         let fresh = fresh.reduce(|one, other| one | other).unwrap_or_else(|| b.constant(false));
         let stays = fresh & control.ne(doorbell::ABORT);
         b.if_else(
             stays,
-            || self.say(true),
+            || self.report(true),
             || {
-                self.alone(|| {
+                self.in_lane_0(|| {
                     b.if_else(
                         control.eq(doorbell::ABORT),
                         || {
@@ -395,15 +403,16 @@ mod tests {
 
     const THREADS: u32 = 128;
 
-    /// Each thread publishes as many batches of a warp's jobs as threads are before it, and tells
-    /// for how many jobs more slots are known to be free, and whether the next job's and the ring's
-    /// last job's are.
+    /// A kernel in which each thread publishes batches of one warp's jobs, as many as there are
+    /// threads before it. Each thread then stores for how many more jobs slots are known to be
+    /// free. It also stores whether the slots of the next job and of the ring's last job are known
+    /// to be free.
     fn kernel() -> Kernel {
         let b = KernelBuilder::new("free", 1);
         b.warp_roles(pgemm_ir::Occupancy::ONE_CTA, |roles| {
             roles.role("all", 1, 128, |_| {
                 let jobs = b.param::<ty::U32>("jobs");
-                let told = b.param::<ty::U64>("told");
+                let shared = b.param::<ty::U64>("shared");
                 let thread = b.special(Special::Thread);
                 b.grid_dependency_wait();
                 let tiles = b.constant(0);
@@ -420,25 +429,25 @@ mod tests {
                 let next = after.is_free(after.jobs).select(1, 0);
                 let last = after.is_free((after.jobs + (RING_SLOTS - 1)) & JOB_MASK).select(1, 0);
                 let ahead = (after.free_to - after.jobs) & JOB_MASK;
-                b.store_global(told.byte_offset(thread * 16), [ahead, next, last, after.jobs]);
+                b.store_global(shared.byte_offset(thread * 16), [ahead, next, last, after.jobs]);
             });
         });
         pgemm_ir::optimise(b.finish().unwrap()).unwrap()
     }
 
-    /// What was known before must not come back as free when numbers wrap: it ends with the jobs
-    /// that it is about.
+    /// Slots that were known to be free must not count as free again when numbers wrap. The
+    /// knowledge ends with the jobs that it is about.
     #[test]
     fn slots_are_known_to_be_free_for_as_many_jobs_as_the_ring_has() {
         let kernel = kernel();
         for jobs in [0, 7, JOB_MASK - 500, JOB_MASK] {
             let mut memory = Memory::new();
-            let told = memory.allocate("told", THREADS as usize * 16);
-            let arguments = vec![Argument::U32(jobs), Argument::U64(told)];
+            let shared = memory.allocate("shared", THREADS as usize * 16);
+            let arguments = vec![Argument::U32(jobs), Argument::U64(shared)];
             let launch = Launch { grid: [1, 1, 1], arguments };
             let emulator = Emulator::new(&kernel, &launch, &mut memory, Options::default());
             emulator.unwrap().run().unwrap();
-            let words = memory.read_raw(told, THREADS as usize * 16).unwrap();
+            let words = memory.read_raw(shared, THREADS as usize * 16).unwrap();
             let words = words.as_chunks::<4>().0.iter().map(|word| u32::from_le_bytes(*word));
             let words: Vec<_> = words.collect();
             for (batches, found) in (0..).zip(words.as_chunks::<4>().0) {

@@ -32,11 +32,11 @@ pub(crate) struct Tickets<'k> {
     empty: RegionId,
     /// The barrier at which the producer requests another tile.
     requests: RegionId,
-    /// Warps and threads that read each tile of the ring.
+    /// Number of warps and threads that read each tile of the ring.
     readers: u32,
     /// Whether jobs have a bias.
     has_bias: bool,
-    /// How many parameters the activation has.
+    /// Number of parameters of the activation.
     parameters: usize,
     queue: Val<'k, ty::U64>,
     records: Val<'k, ty::U64>,
@@ -49,10 +49,10 @@ pub(crate) struct TileCursor<'k> {
     phase: Val<'k, ty::U32>,
 }
 
-/// Who reads the tiles of a CTA.
+/// The threads that read the tiles of a CTA.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Reader {
-    /// One thread: the loader.
+    /// The loader, which is one thread.
     Thread,
     /// All lanes of a warp.
     Warp,
@@ -63,9 +63,9 @@ pub(crate) enum Reader {
 /// A tile of a job.
 #[derive(Clone, Copy)]
 pub(crate) struct JobTile<'k> {
-    /// Its place in D.
+    /// The tile's place in D.
     pub(crate) origin: TileOrigin<'k>,
-    /// Its stages. 0 says that no more tiles will come.
+    /// Number of stages. 0 says that no more tiles will come.
     pub(crate) k_tiles: Val<'k, ty::U32>,
     /// Number of the job's record.
     pub(crate) record: Val<'k, ty::U32>,
@@ -73,11 +73,11 @@ pub(crate) struct JobTile<'k> {
     pub(crate) stamp: Val<'k, ty::U32>,
     /// Bits of alpha and beta.
     pub(crate) factors: [Val<'k, ty::U32>; 2],
-    /// Bits of the activation's parameters, for those who store, if it has any.
+    /// Bits of the activation's parameters, if it has any. Only threads that store have them.
     pub(crate) parameters: [Option<Val<'k, ty::U32>>; MOST_PARAMETERS],
-    /// The bias, in consumers of a kernel whose jobs have one.
+    /// The bias, if the kernel's jobs have one. Only consumers have it.
     pub(crate) bias: Option<Vector<'k>>,
-    /// Bits 0 to 3 say whether each product of a batch has an A, B, C and D of its own.
+    /// Bits 0 to 3 say whether each product of a batch has its own A, B, C and D.
     pub(crate) steps: Val<'k, ty::U32>,
     /// Number of the job.
     pub(crate) job: Val<'k, ty::U32>,
@@ -99,7 +99,7 @@ struct FoundJob<'k> {
 struct Published<'k> {
     /// The number of tiles, the number of jobs, and whether more will come.
     word: Val<'k, ty::U64>,
-    /// The first tile, the record and the low bits of the number of one job, mostly the last one
+    /// The first tile, the record and the low bits of the number of one job, usually the last one
     /// ([`queue::LATEST_AT`]).
     beside: Val<'k, ty::U64>,
 }
@@ -141,7 +141,7 @@ impl<'k> Tickets<'k> {
         }
     }
 
-    /// Initialises the barriers: one thread.
+    /// Initialises the barriers. One thread calls it.
     pub(crate) fn init(&self) {
         let b = self.b;
         for slot in 0..TILE_SLOTS {
@@ -224,7 +224,7 @@ impl<'k> Tickets<'k> {
 
     /// Requests the tile after the next one. The producer calls this once for each tile that it
     /// takes.
-    pub(crate) fn ask(&self) {
+    pub(crate) fn request(&self) {
         self.b.smem_address(self.requests).mbarrier_arrive();
     }
 
@@ -246,7 +246,7 @@ impl<'k> Tickets<'k> {
             |(cursor, phase, last, _)| {
                 let ticket = self.ticket();
                 let published = self.wait_for(ticket);
-                let there = self.is_there(published, ticket);
+                let there = self.is_published(published, ticket);
                 let nothing = || (last, b.constant(false));
                 let next = || {
                     let same = (ticket - last.first).lt(last.tiles);
@@ -254,7 +254,7 @@ impl<'k> Tickets<'k> {
                 };
                 let (found, there) = b.if_else(there, next, nothing);
                 self.barrier(self.empty, cursor).mbarrier_wait(cursor.phase ^ 1);
-                self.hand_on(cursor, found, ticket, there);
+                self.pass_tile(cursor, found, ticket, there);
                 b.if_(there, || b.smem_address(self.requests).mbarrier_wait(phase));
                 (self.next(cursor), phase ^ 1, found, there)
             },
@@ -280,7 +280,11 @@ impl<'k> Tickets<'k> {
     }
 
     /// Whether the tile of a ticket has been published and has not been given up.
-    fn is_there(&self, published: Published<'k>, ticket: Val<'k, ty::U32>) -> Val<'k, ty::Bool> {
+    fn is_published(
+        &self,
+        published: Published<'k>,
+        ticket: Val<'k, ty::U32>,
+    ) -> Val<'k, ty::Bool> {
         // Numbers wrap. The distance to a published tile is less than half of their range.
         let ahead = published.word.low_word() - ticket - 1;
         ahead.lt(1 << 31) & published.word.ne(GIVEN_UP)
@@ -290,14 +294,14 @@ impl<'k> Tickets<'k> {
     fn wait_for(&self, ticket: Val<'k, ty::U32>) -> Published<'k> {
         self.b.while_(
             self.published(),
-            |published| !self.is_there(published, ticket) & published.word.lt(LAST),
+            |published| !self.is_published(published, ticket) & published.word.lt(LAST),
             |_| self.published(),
         )
     }
 
-    /// Writes a tile to the ring. Where `there` is false, the tile has no stages, which tells its
-    /// readers that no more will come.
-    fn hand_on(
+    /// Writes a tile to the ring. If `there` is false, the tile has no stages, and so its readers
+    /// know that no more will come.
+    fn pass_tile(
         &self,
         cursor: TileCursor<'k>,
         found: FoundJob<'k>,

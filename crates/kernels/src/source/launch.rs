@@ -1,4 +1,5 @@
-//! The work of a launched kernel: the tiles of one problem, or of a strided batch of problems.
+//! The work source of a launched kernel. It yields the tiles of one problem, or of a strided batch
+//! of problems.
 
 use pgemm_ir::{Carried, KernelBuilder, RingCursor, Val, ty};
 
@@ -9,7 +10,7 @@ use crate::operands::{BatchMap, Operands};
 use crate::problem::Problem;
 use crate::scheduler::Scheduler;
 
-/// The one problem of a launched kernel.
+/// The work source of a launched kernel, which has one problem.
 pub(crate) struct LaunchSource<'k, R> {
     b: &'k KernelBuilder,
     scheduler: Scheduler<'k>,
@@ -17,7 +18,7 @@ pub(crate) struct LaunchSource<'k, R> {
 }
 
 impl<'k, R: Compute> LaunchSource<'k, R> {
-    /// A source of the tiles of one problem.
+    /// A source that yields the tiles of `problem`.
     pub(crate) fn new(
         b: &'k KernelBuilder,
         scheduler: Scheduler<'k>,
@@ -29,9 +30,9 @@ impl<'k, R: Compute> LaunchSource<'k, R> {
 
 impl<'k, R: Compute> Source<'k> for LaunchSource<'k, R> {
     type Result = R;
-    type Known = ();
+    type ProblemState = ();
 
-    fn nothing_known(&self) {}
+    fn initial_state(&self) {}
 
     fn begin(&self, _: &Item<'k, R>, _: Walker<'k>, (): ()) {}
 
@@ -41,8 +42,8 @@ impl<'k, R: Compute> Source<'k> for LaunchSource<'k, R> {
     }
 
     fn release_dependents(&self) {
-        // The next kernel's prologue may run beside this one's end, as this one's has beside the
-        // last one's.
+        // The prologue of the next kernel may overlap the end of this kernel, as the prologue of
+        // this kernel overlapped the end of the kernel before it.
         self.b.grid_dependency_launch();
     }
 

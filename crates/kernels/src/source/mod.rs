@@ -1,7 +1,7 @@
-//! Work sources: where a CTA finds its work. Every role of the CTA walks the same sequence of
-//! items on its own. An item is some or all stages of an output tile, together with the problem
-//! that the tile is part of. A launched kernel has one problem ([`LaunchSource`]); a resident
-//! kernel takes tiles of any of a queue's jobs ([`crate::resident`]).
+//! Work sources tell a CTA which work to do. Every role of the CTA walks the same sequence of items
+//! by itself. An item is some or all of the stages of an output tile, together with the problem of
+//! the tile. A launched kernel has one problem ([`LaunchSource`]). A resident kernel takes tiles
+//! from any job of a queue ([`crate::resident`]).
 
 mod launch;
 
@@ -16,66 +16,66 @@ use crate::problem::Problem;
 /// One item of work.
 #[derive(Clone)]
 pub(crate) struct Item<'k, R> {
-    /// Its stages.
+    /// The stages of the item.
     pub(crate) segment: Segment<'k>,
-    /// Where its tile lies, as far as the source has computed that.
+    /// The place of the tile in D, if the source has computed it.
     pub(crate) origin: Option<TileOrigin<'k>>,
     /// The problem of the tile.
     pub(crate) problem: Problem<'k, R>,
-    /// The job that it is part of, where it comes from a queue.
+    /// The job of the tile, if the source is a queue.
     pub(crate) job: Option<Job<'k>>,
 }
 
 /// A job of a queue.
 #[derive(Clone, Copy)]
 pub(crate) struct Job<'k> {
-    /// Its number.
+    /// The number of the job.
     pub(crate) number: Val<'k, ty::U32>,
-    /// The stamp of its record, which differs from that of every record written before.
+    /// The stamp of the job's record. It differs from the stamps of all earlier records.
     pub(crate) stamp: Val<'k, ty::U32>,
 }
 
-/// Who walks the items.
+/// The role that walks the items.
 #[derive(Clone, Copy)]
 pub(crate) enum Walker<'k> {
     /// The thread that loads operands.
     Loader,
-    /// The threads of a consumer warpgroup, of which one issues the stores by TMA.
+    /// The threads of a consumer warpgroup, one of which issues the stores by TMA.
     Consumer {
-        /// True in that thread.
+        /// True in the thread that issues the stores.
         leads: Val<'k, ty::Bool>,
     },
     /// The lanes of a helper warp.
     Helper,
 }
 
-/// A sequence of items for each CTA.
+/// A sequence of items of work for each CTA.
 pub(crate) trait Source<'k> {
     /// The type in which results are computed.
     type Result: Compute;
 
-    /// What a walker remembers of the problem that it worked on last.
-    type Known: Carried<'k> + Copy;
+    /// The walker's state of the last problem that it worked on.
+    type ProblemState: Carried<'k> + Copy;
 
-    /// What a walker knows before its first item.
-    fn nothing_known(&self) -> Self::Known;
+    /// The state of a walker before its first item.
+    fn initial_state(&self) -> Self::ProblemState;
 
-    /// Makes the problem of an item usable by this walker, which works on the item now: what it
-    /// remembers of the problem. A walker that skips an item need not call it.
+    /// Makes the problem of an item usable by this walker, which works on the item now. Returns the
+    /// walker's state of the problem. A walker that skips an item need not call this.
     fn begin(
         &self,
         item: &Item<'k, Self::Result>,
         walker: Walker<'k>,
-        known: Self::Known,
-    ) -> Self::Known;
+        problem_state: Self::ProblemState,
+    ) -> Self::ProblemState;
 
-    /// Prepares it: one thread, before the CTA's barrier.
+    /// Initialises the source. One thread calls it before the CTA's barrier.
     fn init(&self);
 
-    /// Lets the launches that depend on this one begin, once the CTA is set up.
+    /// Lets dependent launches begin once the CTA is set up.
     fn release_dependents(&self) {}
 
-    /// Waits for the launches that this one depends on.
+    /// Waits for the launches that this launch depends on.
     fn await_dependencies(&self) {}
 
     /// Runs `body` for each item of this CTA.
@@ -86,8 +86,8 @@ pub(crate) trait Source<'k> {
         body: impl FnOnce(&Item<'k, Self::Result>, C) -> C,
     ) -> C;
 
-    /// Runs `body` for the numbers of stages of this CTA's items, several items together where they
-    /// follow each other. For helper warps, which need not know where tiles lie.
+    /// Runs `body` for the stage counts of this CTA's items. Consecutive items may be joined to one
+    /// count. Helper warps use it, since they need not know the places of tiles.
     fn for_each_run<C: Carried<'k> + Copy>(
         &self,
         init: C,
@@ -96,16 +96,17 @@ pub(crate) trait Source<'k> {
         self.for_each(Walker::Helper, init, |item, carried| body(item.segment.k_count, carried))
     }
 
-    /// Loader: fills the stages of all items. Gives the cursor behind them. One thread.
+    /// Loader: fills the stages of all items. Returns the cursor after the last stage. One thread
+    /// calls it.
     fn load(&self, operands: &Operands<'k>) -> RingCursor<'k>;
 
-    /// Where the tile of an item lies.
+    /// The place in D of an item's tile.
     fn origin(&self, item: &Item<'k, Self::Result>) -> TileOrigin<'k>;
 
-    /// Consumer: its stores of an item were issued.
+    /// Consumer: called after the stores of an item were issued.
     fn finished(&self, _item: &Item<'k, Self::Result>, _walker: Walker<'k>) {}
 
-    /// What helper warps of the source run, one warp each.
+    /// The code of the source's helper warps, with one entry for each warp.
     fn helpers(&self) -> Vec<Box<dyn FnOnce() + '_>> {
         vec![]
     }

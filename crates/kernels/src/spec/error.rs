@@ -1,16 +1,16 @@
-//! [`SpecError`]: why no kernel can be built from a spec. Every error names the knob, the requested
-//! value, the limit, and a legal value near it.
+//! [`SpecError`] says why no kernel can be built from a spec. Every error names the knob, the
+//! requested value, the limit, and a legal value near it.
 
 use pgemm_ir::Element;
 
 use super::{ThreadTile, Tile, Warps};
 use crate::dtype::all_products;
 
-/// A spec that no kernel can be built from.
+/// The reason why no kernel can be built from a spec.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum SpecError {
-    /// Not the name of a spec.
+    /// The text is not the name of a spec.
     #[error(
         "'{name}' is not a kernel spec: expected the form bf16-kn-bf16-256x192x64-s3-w2-c1x1 \
          (operands, majors of A and B, output, CTA tile, stages, consumer warpgroups, cluster), \
@@ -19,10 +19,10 @@ pub enum SpecError {
          `pgemm kernel list` shows examples"
     )]
     Name {
-        /// What was given.
+        /// The given text.
         name: String,
     },
-    /// Types that no instruction multiplies.
+    /// No instruction multiplies these types.
     #[error("no kernel multiplies {a} by {b} into {output}: there are {}", all_products())]
     Types {
         /// Element type of A.
@@ -32,40 +32,40 @@ pub enum SpecError {
         /// Element type of D.
         output: Element,
     },
-    /// An operand that the instruction cannot read in this major.
+    /// The instruction cannot read an operand in this major.
     #[error(
         "{operand} of {element} is read K-major here, so that k is contiguous: store A row-major \
          and B column-major, or use f16 or bf16"
     )]
     Major {
-        /// A or B.
+        /// `A` or `B`.
         operand: &'static str,
-        /// Its type.
+        /// Element type of the operand.
         element: Element,
     },
-    /// Parts that do not go together.
+    /// Parts of the spec cannot be combined.
     #[error("{spec} asks for {what}, which {limit}")]
     Combination {
         /// The spec.
         spec: String,
-        /// Which part of it.
+        /// The part of the spec that cannot be combined.
         what: &'static str,
-        /// What the limit is, and what to do.
+        /// The limit, and what to do.
         limit: String,
     },
-    /// A knob outside its range.
+    /// A knob is out of its range.
     #[error("{knob} = {requested}: {limit}; the nearest legal value is {nearest}")]
     Knob {
-        /// Which knob.
+        /// The name of the knob.
         knob: &'static str,
-        /// What was requested.
+        /// The requested value.
         requested: u32,
-        /// What is legal.
+        /// The legal values.
         limit: String,
-        /// A legal value close to it.
+        /// A legal value near the requested one.
         nearest: u32,
     },
-    /// Threads that do not make up the tile.
+    /// The threads' parts do not make up the tile.
     #[error(
         "{}x{} warps of 4x8 or 8x4 lanes with {}x{} elements each do not make up a tile of {}x{}: \
          the nearest that they do is {}x{}",
@@ -74,14 +74,14 @@ pub enum SpecError {
     Extents {
         /// CTA tile.
         tile: Tile,
-        /// A thread's part.
+        /// A thread's part of the tile.
         thread: ThreadTile,
         /// Consumer warps.
         warps: Warps,
-        /// A tile that they make up.
+        /// A tile that these threads make up.
         nearest: Tile,
     },
-    /// A ring that does not fit into shared memory.
+    /// The ring does not fit into shared memory.
     #[error(
         "tile {}x{}x{} with {stages} stages needs {needed} bytes of shared memory, and a CTA has \
          {available}: {}",
@@ -90,16 +90,16 @@ pub enum SpecError {
     SharedMemory {
         /// CTA tile.
         tile: Tile,
-        /// Stages that were requested.
+        /// The requested number of stages.
         stages: u32,
-        /// Bytes that they need, with the fewest staging buffers and the barriers.
+        /// Bytes that these stages need with the fewest staging buffers and the barriers.
         needed: u32,
         /// Bytes that a CTA can have.
         available: u32,
-        /// Stages that would fit.
+        /// Number of stages that would fit.
         fitting_stages: u32,
     },
-    /// Sums and fragments that do not fit into registers.
+    /// Sums and fragments do not fit into registers.
     #[error(
         "a tile of {}x{} over {warps} consumer warps needs {needed} registers per thread \
          ({accumulators} of them accumulators), and each can have {available}: {advice}",
@@ -108,15 +108,15 @@ pub enum SpecError {
     Registers {
         /// CTA tile.
         tile: Tile,
-        /// Consumer warps.
+        /// Number of consumer warps.
         warps: u32,
         /// Accumulator registers per thread.
         accumulators: u32,
-        /// Registers per thread that they need in all.
+        /// Registers per thread that the kernel needs in all.
         needed: u32,
-        /// Registers per thread that they can have.
+        /// Registers per thread that consumers can have.
         available: u32,
-        /// What fits.
+        /// A tile or setting that fits.
         advice: String,
     },
 }

@@ -1,5 +1,5 @@
-//! The part of a [`Spec`](super::Spec) that says which instruction multiplies, how consumer warps
-//! and threads share the tile, and how products are summed.
+//! The mainloop of a [`Spec`](super::Spec). It says which instruction multiplies, how consumer
+//! warps and threads share the tile, and how products are summed.
 
 use std::cmp::Reverse;
 
@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 use super::Tile;
 use crate::quantity::{Matrix, Side};
 
-/// How a kernel multiplies.
+/// The instruction by which a kernel multiplies, with its parameters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum MainloopSpec {
     /// Warpgroup MMA.
@@ -21,7 +21,7 @@ pub enum MainloopSpec {
 }
 
 impl MainloopSpec {
-    /// Consumer warpgroups.
+    /// Number of consumer warpgroups.
     pub fn warpgroups(&self) -> u32 {
         match self {
             MainloopSpec::Wgmma(wgmma) => wgmma.warpgroups,
@@ -34,27 +34,29 @@ impl MainloopSpec {
 /// How consumer warpgroups share the work.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 pub enum Schedule {
-    /// All of them work on one tile, which is split along M.
+    /// All warpgroups work on one tile, which is divided along M.
     Cooperative,
-    /// Two warpgroups each have a whole tile: one stores its tile while the other multiplies.
+    /// Each of two warpgroups has a whole tile (ping-pong). One stores its tile while the other
+    /// multiplies.
     PingPong,
 }
 
 /// The mainloop of a wgmma kernel. Each consumer warpgroup computes blocks of 64 rows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct WgmmaSpec {
-    /// Consumer warpgroups: 1 to 3, and 2 in a ping-pong kernel.
+    /// Number of consumer warpgroups: 1 to 3, and 2 in a ping-pong kernel.
     pub warpgroups: u32,
-    /// How they share the work.
+    /// How the warpgroups share the work.
     pub schedule: Schedule,
-    /// Where and in which type products are summed.
+    /// The type in which products are summed, and the place of the sums.
     pub summation: Summation,
-    /// What each operand's elements are sums of; `None` where they are stored as they are.
+    /// The terms whose sum each element of the operands is. `None` if elements are stored as they
+    /// are.
     pub terms: Option<Terms>,
-    /// The side on which there are two operands. The kernel computes both products at once, P and
-    /// Q, and stores `activation(alpha·P) · (alpha·Q) + beta·C`: with silu, the gated linear units
-    /// of language models (Shazeer, "GLU Variants Improve Transformer", 2020). `None` where there
-    /// is one product.
+    /// The side that has two operands. The kernel then computes both products at once, P and Q, and
+    /// stores `activation(alpha·P) · (alpha·Q) + beta·C`. With silu, these are the gated linear
+    /// units of language models (Shazeer, "GLU Variants Improve Transformer", 2020). `None` if the
+    /// kernel computes one product.
     pub gated: Option<Side>,
 }
 
@@ -70,19 +72,20 @@ impl WgmmaSpec {
         }
     }
 
-    /// Whether each operand has one term and all products are summed by the tensor core.
+    /// Whether each operand has one term and the tensor core sums all products.
     pub fn is_plain(&self) -> bool {
         self.summation == Summation::TensorCore && self.terms.is_none()
     }
 
-    /// The operands of a stage in their order in memory, and the sides of D that they lie along.
+    /// The operands of a stage in their order in memory, each with the side of D that it lies
+    /// along.
     pub(crate) fn operands(&self) -> Vec<(Matrix, Side)> {
         let second = self.gated.map(|side| (Matrix::Second, side));
         [(Matrix::A, Side::M), (Matrix::B, Side::N)].into_iter().chain(second).collect()
     }
 
-    /// The products of which each set of accumulators holds one: the places of their left and right
-    /// operands among [`operands`](Self::operands).
+    /// The product in each set of accumulators. A product is given by the indices of its left and
+    /// right operands in [`operands`](Self::operands).
     pub(crate) fn products(&self) -> Vec<[usize; 2]> {
         match self.gated {
             None => vec![[0, 1]],
@@ -91,7 +94,7 @@ impl WgmmaSpec {
         }
     }
 
-    /// Elements along K after which sums are promoted; `None` where they are not.
+    /// Elements along K after which sums are promoted. `None` if sums are not promoted.
     pub fn promotion(&self) -> Option<u32> {
         match self.summation {
             Summation::Promoted { interval } => Some(interval),
@@ -99,51 +102,53 @@ impl WgmmaSpec {
         }
     }
 
-    /// Sums that one accumulator register holds.
+    /// Number of sums that one accumulator register holds.
     pub fn sums_per_register(&self) -> u32 {
         if self.summation == Summation::F16 { 2 } else { 1 }
     }
 }
 
-/// Where and in which type a wgmma kernel sums products.
+/// The type in which a wgmma kernel sums products, and the place of the sums.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Summation {
-    /// The tensor core sums all of K: in 32-bit integers, or in floating point, of 8-bit floats
-    /// with about 14 bits.
+    /// The tensor core sums all of K. It sums integers in 32 bits and other types in floating
+    /// point. Sums of 8-bit floats have about 14 bits.
     TensorCore,
-    /// The tensor core sums `interval` elements along K. CUDA cores add these sums to others in
+    /// The tensor core sums `interval` elements along K. CUDA cores add these partial sums in
     /// binary32, rounded to nearest.
     Promoted {
         /// Elements along K, a divisor of the stage's depth.
         interval: u32,
     },
-    /// The tensor core sums products of f16 in f16, which takes half the registers. Parts of split
-    /// tiles are added in binary32, and the epilogue computes in binary32.
+    /// The tensor core sums products of f16 in f16, which takes half the registers. Partial sums of
+    /// split tiles are added in binary32, and the epilogue computes in binary32.
     F16,
 }
 
-/// Operands whose elements are sums of two or three numbers of the element's type, each some 8 to
-/// 11 bits further down than the one before, and the list of products of these numbers that count.
-/// Along K, A and B hold [`SPAN_BYTES`](Terms::SPAN_BYTES) of the first term, as many of the
-/// second, and so on, then the next elements of the first.
+/// Operands whose elements are sums of two or three numbers of the element's type, called terms.
+/// Each term is some 8 to 11 bits smaller than the previous one. A variant also gives the products
+/// of terms that are computed.
+///
+/// Along K, A and B hold [`SPAN_BYTES`](Terms::SPAN_BYTES) of the first term, then the same
+/// elements of the second term, and so on. The next elements of the first term follow.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Terms {
-    /// Two terms; all products but that of the two second terms.
+    /// Two terms, and all products except the product of the two second terms.
     X3,
-    /// Three terms; the six products that are not below the third term's size.
+    /// Three terms, and the six products that are not smaller than the third term.
     X6,
-    /// Three terms; all products.
+    /// Three terms, and all products.
     X9,
 }
 
 impl Terms {
-    /// Every list of terms.
+    /// All variants.
     pub const ALL: [Terms; 3] = [Terms::X3, Terms::X6, Terms::X9];
 
-    /// Bytes of one term of an operand's line before those of the next term.
+    /// Bytes of one term of an operand's line that precede the bytes of the next term.
     pub const SPAN_BYTES: u32 = 128;
 
-    /// Numbers that each operand's element is the sum of.
+    /// Number of terms of each operand.
     pub const fn count(self) -> u32 {
         match self {
             Terms::X3 => 2,
@@ -151,8 +156,8 @@ impl Terms {
         }
     }
 
-    /// The products, as (term of A, term of B) from 0. Small ones come first, because a small
-    /// addend loses the least in a small sum.
+    /// The products, as (term of A, term of B), counted from 0. Small products come first, because
+    /// a small addend loses the least in a small sum.
     pub fn products(self) -> Vec<(u32, u32)> {
         let below = match self {
             Terms::X3 => 2,
@@ -166,8 +171,8 @@ impl Terms {
         products
     }
 
-    /// Elements along K that operands of `element` hold for `k` elements of their sums: whole
-    /// spans of each term.
+    /// Elements along K that operands of `element` hold in memory for `k` elements that are
+    /// multiplied. They are whole spans of each term.
     pub const fn stored_k(self, k: u64, element: Element) -> u64 {
         let span = (Terms::SPAN_BYTES / element.bytes()) as u64;
         k.div_ceil(span) * span * self.count() as u64
@@ -183,7 +188,7 @@ impl Terms {
     }
 }
 
-/// Consumer warps of a CTA, along both dimensions of its tile.
+/// The consumer warps of a CTA, along both dimensions of its tile.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Warps {
     /// Along M.
@@ -196,12 +201,12 @@ impl Warps {
     /// Warps of a warpgroup.
     const PER_WARPGROUP: u32 = WARPGROUP_THREADS / 32;
 
-    /// Warps in all.
+    /// Number of warps.
     pub const fn count(self) -> u32 {
         self.m * self.n
     }
 
-    /// Whole warpgroups.
+    /// Number of whole warpgroups.
     pub const fn warpgroups(self) -> u32 {
         self.count() / Warps::PER_WARPGROUP
     }
@@ -210,14 +215,14 @@ impl Warps {
 /// The mainloop of an f64 kernel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct DmmaSpec {
-    /// Consumer warps: 4 or 8.
+    /// Consumer warps. There are 4 or 8.
     pub warps: Warps,
-    /// Depth of one MMA: 8 or 16. Deeper ones need more registers for fragments.
+    /// Depth of one MMA, 8 or 16. Deeper MMAs need more registers for fragments.
     pub depth: u32,
 }
 
 impl DmmaSpec {
-    /// Depth of a stage: one span of the 128-byte swizzle.
+    /// Depth of a stage, which is one span of the 128-byte swizzle.
     pub const TILE_K: u32 = 16;
 
     /// The instruction.
@@ -231,7 +236,7 @@ impl DmmaSpec {
     }
 }
 
-/// A thread's part of a CTA tile, in elements: whole groups of four along both dimensions.
+/// A thread's part of a CTA tile, in elements. Both extents are multiples of four.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct ThreadTile {
     /// Rows.
@@ -245,31 +250,31 @@ pub struct ThreadTile {
 pub struct FfmaSpec {
     /// A thread's part of the tile.
     pub thread: ThreadTile,
-    /// Consumer warps: 8, or 4 in each of two CTAs that share an SM. The lanes of a warp form a
-    /// grid of 4×8 or 8×4, which follows from the tile.
+    /// Consumer warps. There are 8, or 4 in each of two CTAs that share an SM. The lanes of a warp
+    /// form a grid of 4×8 or 8×4, which follows from the tile.
     pub warps: Warps,
 }
 
 impl FfmaSpec {
-    /// Lanes of a warp along M and N: 4×8 or 8×4 in a legal spec.
+    /// Lanes of a warp along M and N. They are 4×8 or 8×4 in a legal spec.
     pub fn lanes(&self, tile: Tile) -> (u32, u32) {
         let lanes = |tile: u32, warps: u32, thread: u32| tile / (warps * thread).max(1);
         let FfmaSpec { thread, warps } = self;
         (lanes(tile.m, warps.m, thread.m), lanes(tile.n, warps.n, thread.n))
     }
 
-    /// Sums of a thread.
+    /// Number of sums of a thread.
     pub const fn sums(&self) -> u32 {
         self.thread.m * self.thread.n
     }
 
-    /// CTAs that share an SM: two where each has four consumer warps.
+    /// Number of CTAs that share an SM. It is two if each has four consumer warps.
     pub const fn ctas_per_sm(&self) -> u32 {
         if self.warps.warpgroups() == 1 { 2 } else { 1 }
     }
 
     /// Depth of the TMA boxes of a K-major operand in a stage of depth `k`. A lane of the
-    /// transposing warps holds one line of a box in registers, of which the smaller CTA has fewer.
+    /// transposing warps holds one line of a box in registers. The smaller CTA has fewer registers.
     pub(crate) fn box_depth(&self, k: u32) -> u32 {
         k.min(if self.warps.warpgroups() == 1 { 8 } else { 16 })
     }

@@ -1,7 +1,7 @@
-//! [`Spec`]: everything about a GEMM kernel that changes its code. Extents, strides, scalars,
+//! [`Spec`] has everything about a GEMM kernel that changes its code. Extents, strides, scalars,
 //! raster and grid are arguments of the launch.
 //!
-//! A spec has a readable name, which is also its key in files: see [`name`].
+//! A spec has a readable name, which is also its key in files (see [`name`]).
 
 mod error;
 mod fragments;
@@ -26,7 +26,7 @@ use crate::tiles::line::LineTile;
 use crate::tiles::operand::OperandTile;
 use crate::tiles::staging::{OutputMajor, Staging};
 
-/// What one CTA computes at a time.
+/// The tile of D that one CTA computes at a time, and the depth of a stage.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct Tile {
     /// Rows of D.
@@ -47,28 +47,28 @@ pub struct Cluster {
 }
 
 impl Cluster {
-    /// No cluster: every CTA loads for itself.
+    /// No cluster. Every CTA loads all of its operands.
     pub const NONE: Cluster = Cluster { m: 1, n: 1 };
 
-    /// CTAs in the cluster.
+    /// Number of CTAs in the cluster.
     pub const fn size(self) -> u32 {
         self.m * self.n
     }
 }
 
-/// Where a kernel's work comes from.
+/// The source of a kernel's work.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum WorkSource {
-    /// One problem, or a strided batch of problems, per launch.
+    /// The launch has one problem, or a strided batch of problems.
     Launch,
-    /// Jobs of a queue in device memory. The kernel stays resident ([`crate::resident`]).
+    /// A queue in device memory has jobs. The kernel stays resident ([`crate::resident`]).
     Queue,
 }
 
 /// A GEMM kernel: `D = activation(alpha·A·B + beta·C + bias)`, with C in the type and major of D.
 ///
-/// Integer operands are summed in 32-bit integers, which wrap; all other operands are summed in
-/// binary32 or, for f64, in binary64. Elements of tf32 operands are binary32 in memory and are
+/// Integer operands are summed in 32-bit integers, which wrap. f64 is summed in binary64, and all
+/// other operands are summed in binary32. Elements of tf32 operands are binary32 in memory and are
 /// rounded to tf32 as TMA loads them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
@@ -93,11 +93,12 @@ pub struct Spec {
     pub cluster: Cluster,
     /// The instruction that multiplies, and how threads share the tile.
     pub mainloop: MainloopSpec,
-    /// Whether row i and column j of A·B are each multiplied by a binary32 scale of their own.
+    /// Whether each row and each column of A·B is multiplied by a binary32 scale.
     pub scaled: bool,
-    /// What happens to results before they are rounded. The launch has the activation's parameters.
+    /// The epilogue that is applied to results before they are rounded. The launch has the values
+    /// of the activation's parameters.
     pub epilogue: EpilogueShape,
-    /// Where work comes from.
+    /// The source of the kernel's work.
     pub source: WorkSource,
 }
 
@@ -112,7 +113,7 @@ impl Spec {
         (self.a_major, self.b_major)
     }
 
-    /// The parameters of a wgmma kernel; `None` for kernels of other instructions.
+    /// The parameters of a wgmma kernel. `None` for kernels of other instructions.
     pub fn wgmma(&self) -> Option<&WgmmaSpec> {
         match &self.mainloop {
             MainloopSpec::Wgmma(wgmma) => Some(wgmma),
@@ -120,13 +121,14 @@ impl Spec {
         }
     }
 
-    /// The operands of a stage in their order in memory, and the sides of D that they lie along.
+    /// The operands of a stage in their order in memory, each with the side of D that it lies
+    /// along.
     pub(crate) fn stage_operands(&self) -> Vec<(Matrix, Side)> {
         let plain = || vec![(Matrix::A, Side::M), (Matrix::B, Side::N)];
         self.wgmma().map_or_else(plain, WgmmaSpec::operands)
     }
 
-    /// The side of D that a matrix lies along as an operand; `None` for C and D.
+    /// The side of D that a matrix lies along as an operand. `None` for C and D.
     pub(crate) fn side(&self, matrix: Matrix) -> Option<Side> {
         let mut operands = self.stage_operands().into_iter();
         operands.find_map(|(operand, side)| (operand == matrix).then_some(side))
@@ -138,7 +140,8 @@ impl Spec {
         operand.unwrap_or_else(|| self.staging().tensor_map())
     }
 
-    /// Sets of accumulators: products that are computed at once, of which the epilogue makes D.
+    /// Number of sets of accumulators. Each set has one product, and the epilogue computes D from
+    /// all of them.
     pub fn accumulator_sets(&self) -> u32 {
         self.wgmma().map_or(1, |wgmma| wgmma.products().len() as u32)
     }
@@ -151,12 +154,13 @@ impl Spec {
         }
     }
 
-    /// What each operand's elements are sums of; `None` where they are stored as they are.
+    /// The terms whose sum each element of the operands is. `None` if elements are stored as they
+    /// are.
     pub fn terms(&self) -> Option<Terms> {
         self.wgmma().and_then(|wgmma| wgmma.terms)
     }
 
-    /// Consumer warpgroups.
+    /// Number of consumer warpgroups.
     pub fn consumers(&self) -> u32 {
         self.mainloop.warpgroups()
     }
@@ -166,7 +170,7 @@ impl Spec {
         self.wgmma().map_or(Schedule::Cooperative, |wgmma| wgmma.schedule)
     }
 
-    /// Consumer warpgroups that share a tile, along M.
+    /// Number of consumer warpgroups that share a tile, along M.
     pub fn parts(&self) -> u32 {
         match self.schedule() {
             Schedule::Cooperative => self.consumers().max(1),
@@ -174,7 +178,8 @@ impl Spec {
         }
     }
 
-    /// Blocks of 64 rows that each consumer warpgroup of a wgmma kernel computes of a tile.
+    /// Number of blocks of 64 rows of a tile that each consumer warpgroup of a wgmma kernel
+    /// computes.
     pub fn blocks(&self) -> u32 {
         self.tile.m / self.parts() / 64
     }
@@ -189,8 +194,8 @@ impl Spec {
         Product::of(self.a, self.b).map_or(Element::F32, |product| product.sums)
     }
 
-    /// Whether consumers of a wgmma kernel load A into registers, from which wgmma then reads it:
-    /// an M-major A that it cannot read from shared memory.
+    /// Whether consumers of a wgmma kernel load A into registers, from which wgmma then reads it.
+    /// They do if A is M-major and wgmma cannot read it from shared memory.
     pub fn reads_a_from_registers(&self) -> bool {
         let majors = Product::of(self.a, self.b).map(|product| product.majors);
         self.a_major == OperandMajor::Mn
@@ -198,17 +203,18 @@ impl Spec {
             && self.can_read_a_from_registers()
     }
 
-    /// Whether the mainloop could load A into registers: it has no other use for them.
+    /// Whether the mainloop could load A into registers. It can if it has no other use for these
+    /// registers.
     pub(super) fn can_read_a_from_registers(&self) -> bool {
         self.wgmma().is_some_and(WgmmaSpec::is_plain) && !self.scaled
     }
 
-    /// Elements along K of one stage in memory, those of every term included.
+    /// Elements along K of one stage in memory, including those of every term.
     pub fn stored_tile_k(&self) -> u32 {
         self.tile.k * self.terms().map_or(1, Terms::count)
     }
 
-    /// Elements along K that A and B hold in memory where `k` are multiplied.
+    /// Elements along K that A and B hold in memory if `k` elements are multiplied.
     pub fn stored_k(&self, k: u32) -> u64 {
         let k = u64::from(k);
         self.terms().map_or(k, |terms| terms.stored_k(k, self.a))
@@ -238,9 +244,9 @@ impl Spec {
         self.resources().staging
     }
 
-    /// alpha, beta or a parameter as the kernel takes it: in the type that its epilogue computes in. Where D is
-    /// of s32 these are the bits of a 32-bit integer: fractions are cut off, and values outside of
-    /// the range move to its nearest end.
+    /// Converts alpha, beta or a parameter to the type in which the kernel's epilogue computes. If
+    /// D is s32, the result has the bits of a 32-bit integer. Fractions are then truncated, and
+    /// values out of range become the nearest end of the range.
     pub fn factor(&self, value: f64) -> Argument {
         match crate::dtype::compute_type(self.output) {
             Element::S32 => Argument::U32((value as i32).cast_unsigned()),

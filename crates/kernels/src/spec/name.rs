@@ -1,5 +1,5 @@
-//! Names of specs, which parse back. All begin with the operands, their majors, the type of D, the
-//! CTA tile and the stages; then follows how the tile is shared out.
+//! Names of specs, which can be parsed. Every name begins with the operands, their majors, the type
+//! of D, the CTA tile and the stages. The division of the tile follows:
 //!
 //! | instruction | form |
 //! |---|---|
@@ -7,10 +7,13 @@
 //! | DMMA | `f64-kn-f64-128x128x16-s6-w2x4-k8`: consumer warps along M and N, depth of the MMA |
 //! | FFMA | `f32-kn-f32-128x256x16-s8-t8x16-w2x4`: a thread's part, consumer warps |
 //!
-//! A and B of two types are written `e4m3_e5m2`; operands of several terms have a suffix
-//! (`tf32x3`); a third major, `kkm`, says that D is column-major; `p2` in place of `w2` says
-//! ping-pong. Further parts stand at the end, in this order: `-p128` (sums are promoted every 128
-//! elements of K), `-scaled`, `-acc16` (sums in f16), `-gated_n` (two Bs), `-ebias_n.silu` (epilogue), `-resident`.
+//! If A and B have two types, these are written `e4m3_e5m2`. Operands of several terms have a
+//! suffix (`tf32x3`). A third major says that D is column-major (`kkm`). `p2` in place of `w2` says
+//! that the schedule is ping-pong.
+//!
+//! Further parts stand at the end, in this order: `-p128` (sums are promoted every 128 elements of
+//! K), `-scaled`, `-acc16` (sums in f16), `-gated_n` (two Bs), `-ebias_n.silu` (epilogue),
+//! `-resident`.
 
 use std::fmt;
 use std::str::{Chars, FromStr};
@@ -84,7 +87,7 @@ impl FromStr for Spec {
     type Err = SpecError;
 
     fn from_str(name: &str) -> Result<Self, SpecError> {
-        // Only the canonical spelling, so that a name is a key.
+        // Only the canonical spelling is accepted, so that a name is a key.
         parse(name)
             .filter(|spec| spec.to_string() == name)
             .ok_or_else(|| SpecError::Name { name: name.to_owned() })
@@ -160,7 +163,8 @@ fn parse(name: &str) -> Option<Spec> {
         }
     };
     for part in parts {
-        // The canonical spelling is compared in the end: order and repetition do not matter here.
+        // The result is compared with the canonical spelling at the end. So order and repetition do
+        // not matter here.
         if let Some(text) = part.strip_prefix('e') {
             spec.epilogue = EpilogueShape::from_suffix(text)?;
         } else if part == SCALED {
@@ -185,7 +189,7 @@ fn parse(name: &str) -> Option<Spec> {
     Some(spec)
 }
 
-/// An operand's name without the suffix of its terms, and these.
+/// Splits an operand's name into its part before the suffix of terms, and the terms.
 fn strip_terms(name: &str) -> (&str, Option<Terms>) {
     let found = Terms::ALL
         .into_iter()
@@ -215,11 +219,11 @@ fn warps(part: &str) -> Option<Warps> {
     Some(Warps { m, n })
 }
 
-/// The numbers of a part of a name: `256x192x64`.
+/// The numbers of a part of a name, such as `256x192x64`.
 fn numbers<const N: usize>(text: &str) -> Option<[u32; N]> {
     let numbers: Vec<u32> =
         text.split('x').map(|number| number.parse().ok()).collect::<Option<_>>()?;
-    // Larger ones could overflow the products that validation computes.
+    // Larger numbers could overflow the products that validation computes.
     numbers.iter().all(|&number| number <= 4096).then_some(())?;
     numbers.try_into().ok()
 }

@@ -1,6 +1,7 @@
-//! [`Resources`]: what a kernel takes of an SM, computed once from its parts. The kernel, its
-//! validation, the planner and `pgemm kernel show --resources` all read it; no other place states
-//! a threshold on registers or shared memory.
+//! [`Resources`] are the registers, shared memory and CTA slots of an SM that a kernel takes. They
+//! are computed once, from the parts of the kernel. The kernel, its validation, the planner and
+//! `pgemm kernel show --resources` all read them. No other place states a threshold on registers or
+//! shared memory.
 
 use std::fmt;
 
@@ -13,21 +14,23 @@ use crate::queue;
 use crate::tiles::line::LineTile;
 use crate::tiles::staging::{OutputMajor, Staging};
 
-/// Bytes kept for barriers behind the ring and the staging buffers.
+/// Bytes reserved for barriers, behind the ring and the staging buffers.
 const BARRIER_BYTES: u32 = 1024;
 
-/// Registers per thread that a wgmma mainloop and its epilogue need beside the accumulators.
-/// With fewer the assembler spills.
+/// Registers per thread that a wgmma mainloop and its epilogue need besides the accumulators. With
+/// fewer registers the assembler spills.
 pub(super) const WGMMA_OTHER: u32 = 32;
 
-/// The same where results have 32 or 8 bits or are column-major, which need more addresses.
+/// The same number for results of 32 or 8 bits and for column-major results. These need more
+/// addresses.
 const WGMMA_OTHER_LONG_ADDRESSES: u32 = 48;
 
-/// The same with a bias or an activation: ping-pong kernels of 128×208 would spill.
+/// The same number for an epilogue with a bias or an activation. With fewer registers, ping-pong
+/// kernels of 128×208 would spill.
 const WGMMA_OTHER_FUSED: u32 = 40;
 
-/// Registers of an f64 thread beside accumulators and fragments, and those that the exponential
-/// function and polynomials take.
+/// Registers of an f64 thread besides accumulators and fragments. The registers for the exponential
+/// function and polynomials follow.
 const DMMA_OTHER: u32 = 16;
 const DMMA_ACTIVATION: u32 = 24;
 
@@ -40,37 +43,39 @@ const DMMA_OTHER_OF_MANY_SUMS: u32 = 32;
 /// all of longer ones, such as those of 112 rows.
 const DMMA_HALVED_FRAGMENTS: u32 = 48;
 
-/// Registers of an f32 thread beside sums and fragments.
+/// Registers of an f32 thread besides sums and fragments.
 const FFMA_OTHER: u32 = 24;
 
-/// Sums of a thread up to which half the registers of an SM suffice for a CTA.
+/// Maximum number of sums of a thread for which half the registers of an SM suffice for a CTA.
 const SUMS_OF_HALF_SM: u32 = 32;
 
-/// Sums of a thread up to which it may hold another worker's sums while it multiplies.
+/// Maximum number of sums of a thread for which it may hold another worker's sums while it
+/// multiplies.
 const SUMS_LOOKED_AHEAD: u32 = 64;
 
-/// A consumer thread with fewer registers keeps half as many loads in flight.
+/// A consumer thread with fewer registers than this keeps half as many loads in flight.
 const PLENTY_OF_REGISTERS: u32 = 200;
 
-/// Elements or units of D that a thread with registers to spare keeps in flight.
+/// Elements or units of D that a thread with free registers keeps in flight.
 const STORES_IN_FLIGHT: u32 = 4;
 
-/// What one CTA of a kernel takes.
+/// The resources that one CTA of a kernel takes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct Resources {
     /// Shared memory.
     pub smem: SmemUse,
     /// Registers per thread.
     pub registers: RegisterUse,
-    /// CTAs among which the registers of an SM are shared out. The CTAs may belong to different
-    /// launches, such as a repack kernel and the GEMM behind it.
+    /// Number of CTAs that share the registers of an SM. These CTAs may belong to different
+    /// launches, such as a repack kernel and the GEMM that follows it.
     pub ctas_by_registers: u32,
-    /// CTAs of this kernel that an SM holds at once, by registers and shared memory.
+    /// Number of CTAs of this kernel that an SM holds at once, by registers and shared memory.
     pub ctas_per_sm: u32,
-    /// CTAs of one launch that work on an SM at once. A small wgmma kernel works with one: the
-    /// room of the second is for the next launch, whose CTAs set up while these still work.
+    /// Number of CTAs of one launch that work on an SM at once. It is one for a small wgmma kernel.
+    /// The room of the second CTA is for the next launch, whose CTAs are set up while these still
+    /// work.
     pub working_ctas_per_sm: u32,
-    /// The buffers through which D is stored; of kernels that store D from registers, none.
+    /// The buffers through which D is stored. Kernels that store D from registers have none.
     #[serde(skip)]
     pub staging: Staging,
 }
@@ -78,22 +83,22 @@ pub struct Resources {
 /// Shared memory of a CTA, in bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct SmemUse {
-    /// One stage of the ring.
+    /// Bytes of one stage of the ring.
     pub stage: u32,
-    /// All stages.
+    /// Bytes of all stages.
     pub ring: u32,
     /// Staging buffers of all consumer warpgroups.
     pub staging: u32,
-    /// Barriers, an upper bound.
+    /// Upper bound for the barriers.
     pub barriers: u32,
     /// The work queue of a resident kernel.
     pub queue: u32,
-    /// What a CTA may use.
+    /// Bytes that a CTA may use.
     pub limit: u32,
 }
 
 impl SmemUse {
-    /// An upper bound of the bytes in use.
+    /// Upper bound of the bytes in use.
     pub fn total(&self) -> u32 {
         self.ring.saturating_add(self.staging + self.barriers + self.queue)
     }
@@ -102,33 +107,33 @@ impl SmemUse {
 /// Registers per thread after `setmaxnreg`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct RegisterBudget {
-    /// Threads of the producer's warpgroup.
+    /// Registers of the producer warpgroup's threads.
     pub producer: u32,
-    /// Threads of consumer warpgroups.
+    /// Registers of the consumer warpgroups' threads.
     pub consumer: u32,
 }
 
 /// Registers of a consumer thread.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct RegisterUse {
-    /// Accumulators and, where sums are promoted, the binary32 sums beside them.
+    /// Accumulators. If sums are promoted, these include the binary32 sums.
     pub accumulators: u32,
     /// Fragments of operands.
     pub fragments: u32,
-    /// Another worker's sums, loaded while this one still multiplies.
+    /// Another worker's sums, which are loaded while this worker still multiplies.
     pub look_ahead: u32,
-    /// Addresses, counters and what the epilogue needs.
+    /// Addresses, counters, and temporaries of the epilogue.
     pub other: u32,
-    /// What each role has.
+    /// The registers of each role.
     pub budget: RegisterBudget,
-    /// What a thread has before `setmaxnreg`, rounded down to the allocation unit. One MMA's
-    /// accumulators must fit into it.
+    /// Registers of a thread before `setmaxnreg`, rounded down to the allocation unit. The
+    /// accumulators of one MMA must fit into them.
     pub at_launch: u32,
     /// When a bias is loaded.
     pub bias: BiasLoads,
-    /// Whether threads have registers to spare beside what they store.
+    /// Whether threads have free registers besides those of the values that they store.
     pub is_plenty: bool,
-    /// Elements, or 16-byte units, that a thread keeps in flight where it stores D by itself.
+    /// Number of elements or 16-byte units that a thread keeps in flight if threads store D.
     pub stores_in_flight: u32,
 }
 
@@ -138,7 +143,7 @@ impl RegisterUse {
         self.accumulators + self.fragments + self.other
     }
 
-    /// Whether consumers look for the other share of a split tile, and load it, while they still
+    /// Whether consumers check for the other share of a split tile, and load it, while they still
     /// multiply.
     pub fn looks_ahead(&self) -> bool {
         self.look_ahead > 0
@@ -152,16 +157,17 @@ impl RegisterUse {
 /// When threads load the elements of a bias.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub enum BiasLoads {
-    /// All of a tile before its mainloop, so that nobody waits for them.
+    /// The elements of the whole tile are loaded before its mainloop, so that no thread waits for
+    /// them.
     BeforeMainloop,
-    /// Those of what is stored next together.
+    /// Elements are loaded together with the part of the tile that is stored next.
     WithStore,
-    /// Each where it is added: registers hold no more.
+    /// Each element is loaded when it is added, since registers are short.
     ByElement,
 }
 
 impl Spec {
-    /// What one CTA takes.
+    /// The resources that one CTA takes.
     pub fn resources(&self) -> Resources {
         match &self.mainloop {
             MainloopSpec::Wgmma(wgmma) => self.wgmma_resources(wgmma),
@@ -170,9 +176,9 @@ impl Spec {
         }
     }
 
-    /// CTAs of one launch that work on an SM at once, each on a tile of its own. A small wgmma
-    /// kernel works with one: the room of the second is for the next launch, whose CTAs set up
-    /// while these still work.
+    /// Number of CTAs of one launch that work on an SM at once, each on its own tile. It is one for
+    /// a small wgmma kernel. The room of the second CTA is for the next launch, whose CTAs are set
+    /// up while these still work.
     pub fn working_ctas_per_sm(&self) -> u32 {
         match &self.mainloop {
             MainloopSpec::Wgmma(_) | MainloopSpec::Dmma(_) => 1,
@@ -191,12 +197,12 @@ impl Spec {
         }
     }
 
-    /// Deepest ring that fits beside the fewest staging buffers.
+    /// Number of stages of the deepest ring that fits with the fewest staging buffers.
     pub fn most_stages(&self) -> u32 {
         self.fitting_stages(self.smem_limit())
     }
 
-    /// Bytes that the ring needs with the fewest staging buffers, and that it may use.
+    /// Bytes that the kernel needs with the fewest staging buffers, and bytes that it may use.
     pub(super) fn least_smem(&self) -> (u32, u32) {
         let ring = self.stages.saturating_mul(self.stage_bytes());
         (ring.saturating_add(self.least_bytes_beside_ring()), self.smem_limit())
@@ -206,13 +212,13 @@ impl Spec {
         limit.saturating_sub(self.least_bytes_beside_ring()) / self.stage_bytes().max(1)
     }
 
-    /// Bytes beside the ring, with the fewest staging buffers.
+    /// Bytes besides the ring, with the fewest staging buffers.
     fn least_bytes_beside_ring(&self) -> u32 {
         let staging = self.wgmma().map_or(0, |_| self.fewest_staging().bytes());
         self.consumers() * staging + BARRIER_BYTES + self.queue_bytes()
     }
 
-    /// Bytes that a CTA may use when as few are used as can be.
+    /// Bytes that a CTA may use if it uses as few as possible.
     fn smem_limit(&self) -> u32 {
         match &self.mainloop {
             MainloopSpec::Ffma(ffma) => share_of_sm(ffma.ctas_per_sm()),
@@ -230,8 +236,8 @@ impl Spec {
 
     fn wgmma_resources(&self, wgmma: &WgmmaSpec) -> Resources {
         let WgmmaSpec { warpgroups, summation, .. } = *wgmma;
-        // Blocks of sums in registers. Where sums are promoted, one block of the tensor core's
-        // accumulators serves all blocks in turn.
+        // Blocks of sums in registers. If sums are promoted, all blocks use one block of the tensor
+        // core's accumulators, one after the other.
         let promoted = matches!(summation, Summation::Promoted { .. });
         let blocks = self.blocks() * self.accumulator_sets() + u32::from(promoted);
         let sums = blocks * self.tile.n / 2;
@@ -246,7 +252,7 @@ impl Spec {
         let limit = share_of_sm(ctas_per_sm);
 
         let (producer, consumer) = match warpgroups {
-            // The queue's relay needs more than a producer does.
+            // The queue's relay needs more registers than a producer.
             1 if resident => (96, 248),
             2 if resident => (56, 224),
             1 if is_half_sm => (128, 128),
@@ -271,7 +277,7 @@ impl Spec {
             self.blocks(),
             left / warpgroups.max(1),
         );
-        // Half an SM's registers do not hold both another worker's sums and fragments of A.
+        // Half of an SM's registers cannot hold both another worker's sums and fragments of A.
         let needed = accumulators + fragments + other;
         let has_room = !is_half_sm || needed + sums <= consumer;
         let can_look_ahead = self.accumulator_sets() == 1 && sums <= SUMS_LOOKED_AHEAD && has_room;
@@ -304,19 +310,19 @@ impl Spec {
         }
     }
 
-    /// When a bias is loaded. Ping-pong kernels do not load it ahead: while one warpgroup waits for
-    /// it the other multiplies.
+    /// When a bias is loaded. Ping-pong kernels do not load it ahead, since one warpgroup
+    /// multiplies while the other waits for it.
     fn bias_loads(&self, registers: &RegisterUse, staging: &Staging) -> BiasLoads {
         use crate::epilogue::BiasAlong;
         let Some(along) = self.epilogue.bias() else { return BiasLoads::WithStore };
         let per_pair = dtype::bias_type(self.output).bytes();
-        let (of_tile, of_staging_tile) = match along {
+        let (tile_registers, staging_registers) = match along {
             BiasAlong::M => (2 * self.blocks(), 0),
             BiasAlong::N => (self.tile.n / 4 * per_pair / 4, staging.columns() / 4 * per_pair / 4),
         };
-        if self.schedule() == Schedule::Cooperative && of_tile <= registers.spare() {
+        if self.schedule() == Schedule::Cooperative && tile_registers <= registers.spare() {
             BiasLoads::BeforeMainloop
-        } else if of_staging_tile > registers.spare() {
+        } else if staging_registers > registers.spare() {
             BiasLoads::ByElement
         } else {
             BiasLoads::WithStore
@@ -352,9 +358,9 @@ impl Spec {
     }
 
     fn ffma_resources(&self, ffma: &FfmaSpec) -> Resources {
-        // What the producer's warpgroup needs to transpose depends on how much of a line a lane
-        // holds at once. Where it only just fits, the assembler gives up placing operands in
-        // different banks of the register file, in all of the kernel.
+        // The registers that the producer's warpgroup needs to transpose depend on how much of a
+        // line a lane holds at once. If they only just suffice, the assembler no longer places
+        // operands in different banks of the register file, in the entire kernel.
         let (producer, consumer) = match (ffma.warps.warpgroups(), self.transposes()) {
             (1, _) => (40, 216),
             (_, true) => (56, 224),
@@ -363,7 +369,7 @@ impl Spec {
         self.register_resources(
             RegisterUse {
                 accumulators: ffma.sums(),
-                // Those of one step and of the next.
+                // The fragments of one step and of the next.
                 fragments: 2 * (ffma.thread.m + ffma.thread.n),
                 look_ahead: 0,
                 other: FFMA_OTHER,
@@ -377,7 +383,7 @@ impl Spec {
         )
     }
 
-    /// Those of a kernel that stores D from registers.
+    /// The resources of a kernel that stores D from registers.
     fn register_resources(&self, registers: RegisterUse, ctas_per_sm: u32) -> Resources {
         let threads = (self.consumers() + 1) * WARPGROUP_THREADS * ctas_per_sm;
         let at_launch = SM_REGISTERS / threads.max(1) / 8 * 8;
@@ -405,7 +411,7 @@ impl Spec {
     }
 }
 
-/// Bytes of shared memory that a CTA may use where so many share an SM.
+/// Bytes of shared memory that a CTA may use if `ctas` CTAs share an SM.
 fn share_of_sm(ctas: u32) -> u32 {
     (SM_SMEM_BYTES / ctas - SYSTEM_SMEM_BYTES).min(MAX_SMEM_BYTES)
 }

@@ -92,7 +92,7 @@ fn a_ring_too_deep_names_the_stages_that_fit() {
     assert_eq!(fits.validate(), Ok(()));
     assert!(error.to_string().ends_with("3 stages fit"), "{error}");
 
-    // The ring alone and one staging buffer would fit.
+    // The ring and one staging buffer would fit.
     let error = spec("bf16-kn-bf16-128x144x64-s5-w2-c1x1").validate().unwrap_err();
     let SpecError::SharedMemory { needed, .. } = error else { panic!("{error}") };
     assert!(needed > MAX_SMEM_BYTES, "{error}");
@@ -156,7 +156,7 @@ fn impossible_knobs_name_the_nearest_legal_value() {
 fn every_grid_of_ffma_warps_and_parts_has_a_tile() {
     let usual = spec("f32-kk-f32-128x256x16-s2-t8x16-w2x4");
     for (m, n) in [(1, 4), (1, 8), (2, 2), (2, 4), (4, 1), (4, 2), (8, 1)] {
-        // As a caller may write it; names end at 4096.
+        // A caller can construct such a spec, although names end at 4096.
         let tile = Tile { m: u32::MAX, n: 0, k: 8 };
         let with = |m_of_thread, n_of_thread, tile| {
             let thread = ThreadTile { m: m_of_thread, n: n_of_thread };
@@ -219,7 +219,7 @@ fn an_epilogue_leaves_room_for_narrower_tiles() {
     assert!(integers.to_string().contains("use a D of f32, f16 or bf16"), "{integers}");
 }
 
-/// Promoted sums take registers beside the accumulators of one m64 block.
+/// Promoted sums take registers in addition to the accumulators of one m64 block.
 #[test]
 fn promoted_sums_leave_room_for_narrower_tiles() {
     for (name, widest) in [
@@ -267,7 +267,7 @@ fn types_that_tensor_cores_multiply_are_legal_and_no_others() {
     assert_eq!(error, SpecError::Major { operand: "A", element: Element::Tf32 });
 }
 
-/// Fragments of A take registers beside the sums.
+/// Fragments of A take registers in addition to the sums.
 #[test]
 fn an_m_major_a_of_tf32_goes_through_registers() {
     for (name, legal) in [

@@ -1,4 +1,4 @@
-//! Whether a kernel can be built from a [`Spec`].
+//! The validation of a [`Spec`]: whether a kernel can be built from it.
 
 use pgemm_ir::{Element, OperandMajor};
 
@@ -9,32 +9,33 @@ use super::{
 use crate::dtype::{Instruction, Majors, Product};
 use crate::tiles::staging::OutputMajor;
 
-/// CTAs of a cluster that every Hopper device can run (CUDA programming guide, "Thread Block
-/// Clusters").
+/// Maximum number of CTAs of a cluster that every Hopper device can run (CUDA programming guide,
+/// "Thread Block Clusters").
 const MOST_CTAS_OF_A_CLUSTER: u32 = 8;
 
-/// Most elements of one TMA box along one dimension.
+/// Maximum number of elements of one TMA box along one dimension.
 const MOST_BOX_LINES: u32 = 256;
 
-/// Blocks of 64 rows of a cooperative warpgroup, at most.
+/// Maximum number of blocks of 64 rows of a cooperative warpgroup.
 const MOST_BLOCKS: u32 = 4;
 
-/// Lines of an operand that a DMMA warp reads as one block.
+/// Number of lines of an operand that a DMMA warp reads as one block.
 const DMMA_BLOCK: u32 = 16;
 
-/// Lines of an operand that an FFMA warp transposes as one block.
+/// Number of lines of an operand that an FFMA warp transposes as one block.
 const FFMA_BLOCK: u32 = 32;
 
-/// Consumer warps along M that make up one warpgroup or two, with some along N.
+/// Numbers of warps along M that, with some warps along N, make up one or two warpgroups.
 const WARPS_ALONG_M: [u32; 4] = [1, 2, 4, 8];
 
 impl Spec {
-    /// Whether a kernel can be built from it: the rule that defines the catalogue. Tiles may have
-    /// any extent along N that is a multiple of 8 (16 where an instruction or a store asks for it)
-    /// and along M of whole blocks of 64, clusters up to eight CTAs, and any ring that fits.
+    /// Checks whether a kernel can be built from the spec. This rule defines the catalogue. Tiles
+    /// may have any extent along N that is a multiple of 8 (16 if an instruction or a store
+    /// requires it). Along M they consist of whole blocks of 64. Clusters have up to eight CTAs,
+    /// and any ring that fits is legal.
     ///
     /// # Errors
-    /// What is impossible, with a legal value close to it.
+    /// The part that is impossible, with a legal value close to it.
     pub fn validate(&self) -> Result<(), SpecError> {
         let Spec { a, b, output, .. } = *self;
         let product = Product::of(a, b)
@@ -83,9 +84,10 @@ impl Spec {
         self.validate_ring()
     }
 
-    /// Step in which a tile of a wgmma kernel can be as wide.
+    /// The step between legal widths of a tile of a wgmma kernel.
     fn column_step(&self) -> u32 {
-        // TMA stores rows of 16 bytes or more. PTX ISA, "wgmma.mma_async": the shapes of integers.
+        // TMA stores rows of 16 bytes or more. PTX ISA, "wgmma.mma_async", has the shapes of
+        // integers.
         let byte_rows = self.output.bytes() == 1 && self.d_major == OutputMajor::N;
         let wide_integers = self.accumulator() == Element::S32 && self.tile.n > 32;
         if byte_rows || wide_integers { 16 } else { 8 }
@@ -104,7 +106,7 @@ impl Spec {
         Err(SpecError::Knob { knob, requested, limit: limit.into(), nearest })
     }
 
-    /// A stage is half a swizzle span deep, one, or two.
+    /// A stage is a half, one or two swizzle spans deep.
     fn validate_depth(&self) -> Result<(), SpecError> {
         let depths = [64, 128, 256].map(|bytes| bytes / self.a.bytes());
         if depths.contains(&self.tile.k) {
@@ -199,7 +201,7 @@ impl Spec {
         }
     }
 
-    /// What kernels lack that compute several products at once.
+    /// Refuses features that kernels with several products at once do not have.
     fn validate_sets(&self, wgmma: &WgmmaSpec) -> Result<(), SpecError> {
         let what = "a kernel of several products";
         match self.accumulator_sets() {
@@ -242,21 +244,21 @@ impl Spec {
         })
     }
 
-    /// All sums must fit into the consumers' budget. The assembler also gives the accumulators of
-    /// one instruction registers that the launch has, before any `setmaxnreg`.
+    /// All sums must fit into the consumers' budget. In addition, the assembler allocates the
+    /// accumulators of one instruction in the registers of the launch, before any `setmaxnreg`.
     fn validate_wgmma_registers(&self, wgmma: &WgmmaSpec) -> Result<(), SpecError> {
         let Resources { registers, .. } = self.resources();
         let columns_per_register = 2 * wgmma.sums_per_register();
         let promoted = wgmma.promotion().is_some();
         let blocks = self.blocks() * self.accumulator_sets() + u32::from(promoted);
-        let beside = registers.needed() - registers.accumulators;
-        let whole = (blocks, registers.budget.consumer, beside);
+        let others = registers.needed() - registers.accumulators;
+        let whole = (blocks, registers.budget.consumer, others);
         let one = (1, registers.at_launch, super::resources::WGMMA_OTHER);
-        for (blocks, available, beside) in [whole, one] {
+        for (blocks, available, others) in [whole, one] {
             let accumulators = blocks * self.tile.n / columns_per_register;
-            let needed = accumulators + beside;
+            let needed = accumulators + others;
             if needed > available {
-                let most = (available - beside) * columns_per_register / blocks;
+                let most = (available - others) * columns_per_register / blocks;
                 let step = self.column_step();
                 return Err(SpecError::Registers {
                     tile: self.tile,
@@ -290,7 +292,7 @@ impl Spec {
         in_steps("stages", self.stages, 1, 2, 16)
     }
 
-    /// What kernels that store D from registers lack.
+    /// Refuses features that kernels which store D from registers do not have.
     fn validate_plain(&self) -> Result<(), SpecError> {
         if self.cluster != Cluster::NONE {
             return self.refuse("a cluster", format!("{} kernels do not have", self.a));
@@ -329,7 +331,7 @@ impl Spec {
         let FfmaSpec { thread, warps } = *ffma;
         one_of("tile_k", self.tile.k, &[8, 16, 32])?;
         validate_warps(warps)?;
-        // Parts from which some tile can be made.
+        // Parts of which some tile can be made.
         let parts = [4, 8, 12, 16];
         let with = |legal: &dyn Fn(u32) -> bool| -> Vec<u32> {
             parts.into_iter().filter(|&part| legal(part)).collect()
@@ -371,7 +373,7 @@ impl Spec {
     }
 }
 
-/// The extents along M and N of CTA tiles that warps of threads with such parts make up.
+/// The extents along M and N of the CTA tiles that warps make up if threads have these parts.
 fn ffma_tiles(warps: Warps, (thread_m, thread_n): (u32, u32)) -> Vec<(u32, u32)> {
     let legal = |lines: u32| lines.is_multiple_of(FFMA_BLOCK) && lines <= MOST_BOX_LINES;
     [(4, 8), (8, 4)]
@@ -392,7 +394,7 @@ fn validate_warps(warps: Warps) -> Result<(), SpecError> {
     one_of("warps_n", warps.n, along_n)
 }
 
-/// Checks a knob that is a multiple of `step` from `least` to `most`.
+/// Checks a knob whose legal values are the multiples of `step` from `least` to `most`.
 fn in_steps(
     knob: &'static str,
     requested: u32,

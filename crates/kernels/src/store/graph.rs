@@ -1,6 +1,7 @@
-//! The epilogue as a graph of values. A value is one for all of D, for each of its rows or columns,
-//! or for each of its elements; its inputs are sums, C, vectors and scalars. Every kernel evaluates
-//! the graph on the elements that a thread holds, in whatever layout it holds them.
+//! The epilogue as a graph of values. A value exists once for all of D, once for each row or
+//! column, or once for each element. The inputs of the graph are sums, C, vectors and scalars.
+//! Every kernel evaluates the graph on the elements that its threads hold, so the graph does not
+//! depend on how elements are distributed over threads.
 
 use std::ops::Range;
 
@@ -10,28 +11,29 @@ use crate::compute::Compute;
 use crate::epilogue::{Activation, BiasAlong};
 use crate::spec::Spec;
 
-/// Where a value of the graph comes from.
+/// An input of the graph.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Input {
-    /// The sums of an accumulator set, for each element.
+    /// The sums of one accumulator set, by the number of the set. There is one sum for each
+    /// element.
     Sums(u32),
-    /// C, for each element.
+    /// C, with one value for each element.
     C,
     /// The factor of A·B.
     Alpha,
     /// The factor of C.
     Beta,
-    /// The scale of A's row, for each row.
+    /// The scale of a row of A, with one value for each row.
     RowScale,
-    /// The scale of B's column, for each column.
+    /// The scale of a column of B, with one value for each column.
     ColumnScale,
-    /// The bias, for each row or column.
+    /// The bias, with one value for each row or for each column.
     Bias(BiasAlong),
-    /// A parameter of the activation, by its place.
+    /// A parameter of the activation, by its index.
     Parameter(usize),
 }
 
-/// A value of a graph, by its place in the list.
+/// A value of a graph, given by its index in the list of nodes.
 type Id = usize;
 
 /// How a value is computed.
@@ -39,41 +41,42 @@ type Id = usize;
 enum Node {
     Input(Input),
     Multiply(Id, Id),
-    /// The first times the second, plus the third.
+    /// The product of the first two values, plus the third.
     MultiplyAdd(Id, Id, Id),
-    /// An activation of the first. Its parameters are the values from the second on.
+    /// An activation of the first value. Its parameters are the values from the second one on.
     Activate(Activation, Id, Id),
 }
 
-/// An expression of D. Values come after those that they are computed from; the last one is D.
+/// The expression of D. Each value comes after the values that it is computed from. The last value
+/// is D.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Graph {
     nodes: Vec<Node>,
-    /// The values that add C's term to the one before them. Where C is not read they are left out,
-    /// since C need not be finite.
+    /// The values that add the term of C to the value before them. They are left out if C is not
+    /// read, since C need not be finite.
     c_term: Range<Id>,
     output: Element,
 }
 
-/// A part of a graph, which begins with the value that the part before ends with.
+/// A part of a graph. Its first operand is the last value of the preceding part.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Part {
-    /// What comes before C is added.
+    /// Everything before the addition of C.
     BeforeC,
     /// The addition of C.
     C,
-    /// What follows.
+    /// Everything after the addition of C.
     AfterC,
 }
 
 impl Graph {
-    /// The expression of a kernel's D.
+    /// Builds the expression of D for the kernel of `spec`.
     pub(crate) fn of(spec: &Spec) -> Graph {
         let mut graph = Graph { nodes: vec![], c_term: 0..0, output: spec.output };
         let mut value = graph.input(Input::Sums(0));
         if spec.scaled {
-            // The product of the scales comes first. It is a power of two where both are, and the
-            // sum is then rounded once.
+            // The product of the scales comes first. If both scales are powers of two, so is their
+            // product, and each sum is rounded only once.
             let scales = [Input::RowScale, Input::ColumnScale].map(|scale| graph.input(scale));
             let scale = graph.push(Node::Multiply(scales[0], scales[1]));
             value = graph.push(Node::Multiply(value, scale));
@@ -104,7 +107,7 @@ impl Graph {
         graph
     }
 
-    /// An activation of a value, and the values of its parameters before it.
+    /// Appends the parameters of an activation, and then the activation of `value`.
     fn activate(&mut self, activation: Activation, value: Id) -> Id {
         let first = self.nodes.len();
         for place in 0..activation.parameters().len() {
@@ -131,15 +134,16 @@ impl Graph {
         }
     }
 
-    /// Whether there is so much code that it should not stand twice, with C and without.
+    /// Whether the graph has so much code that the kernel should contain it once, instead of once
+    /// with C and once without.
     pub(crate) fn is_long(&self) -> bool {
         self.nodes
             .iter()
             .any(|node| matches!(node, Node::Activate(activation, ..) if activation.is_long()))
     }
 
-    /// The values that a part ends with, for some elements of D. `before` are those that the part
-    /// before ended with; `read` gives an input's value for each element.
+    /// Evaluates a part for some elements of D and returns its last value for each of them.
+    /// `before` has the last values of the preceding part. `read` returns the values of an input.
     pub(crate) fn evaluate<'k, R: Compute>(
         &self,
         part: Part,
@@ -147,7 +151,7 @@ impl Graph {
         mut read: impl FnMut(Input) -> Vec<Val<'k, R>>,
     ) -> Vec<Val<'k, R>> {
         let ids = self.ids(part);
-        // The value before has the identifier before.
+        // The last value of the preceding part has the index before the first of this part.
         let first = ids.start.saturating_sub(1);
         let mut values = if part == Part::BeforeC { vec![] } else { vec![before] };
         for node in &self.nodes[ids] {

@@ -1,6 +1,6 @@
-//! The code of epilogues: [`graph`] is an epilogue as a graph of values, which every kernel
-//! evaluates on the elements that its threads hold. Results reach D through staging buffers in
-//! shared memory ([`staged`]) or from registers ([`registers`]).
+//! The code of epilogues. [`graph`] represents an epilogue as a graph of values, and every kernel
+//! evaluates this graph on the elements that its threads hold. Results reach D through staging
+//! buffers in shared memory ([`staged`]) or directly from registers ([`registers`]).
 
 pub(crate) mod graph;
 pub(crate) mod registers;

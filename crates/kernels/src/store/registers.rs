@@ -1,10 +1,10 @@
-//! The output of kernels whose warps share each tile: D goes from registers straight to global
-//! memory. Where a thread's elements lie side by side, a tile is not cut short, and C and D allow
-//! it, several elements go at once; else they go one by one, so that any address and any leading
-//! dimension will do.
+//! The output of kernels whose warps share each tile. D goes from registers straight to global
+//! memory. Several elements are moved at once if a thread's elements are contiguous, the tile lies
+//! inside of D, and C and D are aligned. Otherwise elements are moved one by one, which works for
+//! any address and any leading dimension.
 //!
-//! Only loads and stores stand in the code for both cases. C is added to all sums before the first
-//! store, since C may be D and the assembler leaves loads behind stores.
+//! Only the loads and stores exist in both variants in the code. C is added to all sums before the
+//! first store. C may be D, so the assembler does not move loads in front of stores.
 
 use pgemm_ir::{Carried, KernelBuilder, Val, ty};
 
@@ -16,34 +16,35 @@ use crate::mainloop::{Group, RegisterSums};
 use crate::problem::{OutputMatrix, Problem};
 use crate::spec::{BiasLoads, Spec, Tile};
 
-/// Bytes that a thread stores at once where it can.
+/// Bytes of one vector access of a thread.
 const VECTOR_BYTES: u32 = 16;
 
-/// The output of a kernel.
+/// The output of a kernel that stores D from registers.
 pub(crate) struct RegisterOutput<'k> {
     b: &'k KernelBuilder,
     spec: Spec,
     bias_loads: BiasLoads,
-    /// How results are computed.
+    /// The graph that computes the results.
     graph: Graph,
     vector: u32,
     groups: Vec<Group>,
 }
 
-/// Where a thread's elements of C and D lie.
+/// The position of a thread's elements in C and D.
 #[derive(Clone, Copy)]
 struct Place<'k> {
-    /// Its first row and column, and the product of the batch.
+    /// The first row and column, and the product of the batch.
     first: [Val<'k, ty::U32>; 2],
     batch: Val<'k, ty::U32>,
-    /// Rows and columns that the matrix has from there.
+    /// Rows and columns of the matrix from the first element to its end.
     left: [Val<'k, ty::U32>; 2],
-    /// Whether all elements exist and are reached several at once, in kernels that can do so.
+    /// Whether all elements exist and can be moved as vectors. `None` if the kernel has no vector
+    /// accesses.
     in_vectors: Option<Val<'k, ty::Bool>>,
 }
 
 impl<'k> RegisterOutput<'k> {
-    /// The output of the sums that a mainloop leaves.
+    /// The output for the sums that `mainloop` leaves in registers.
     pub(crate) fn new(b: &'k KernelBuilder, spec: &Spec, mainloop: &impl RegisterSums<'k>) -> Self {
         RegisterOutput {
             b,
@@ -55,7 +56,8 @@ impl<'k> RegisterOutput<'k> {
         }
     }
 
-    /// Stores a thread's sums of the tile at `origin`; `place` is its first element in the tile.
+    /// Stores a thread's sums of the tile at `origin`. `place` is the thread's first element in the
+    /// tile.
     pub(crate) fn store<R: Compute>(
         &self,
         problem: &Problem<'k, R>,
@@ -103,7 +105,7 @@ impl<'k> RegisterOutput<'k> {
         Place { first, batch: origin.batch, left, in_vectors }
     }
 
-    /// Runs `code` for elements that are reached several at once, or for single ones.
+    /// Runs `code(true)` if elements can be moved as vectors, and `code(false)` otherwise.
     fn either<T: Carried<'k>>(&self, place: &Place<'k>, code: impl Fn(bool) -> T) -> T {
         match place.in_vectors {
             Some(in_vectors) => self.b.if_else(in_vectors, || code(true), || code(false)),
@@ -111,7 +113,7 @@ impl<'k> RegisterOutput<'k> {
         }
     }
 
-    /// What each group has before C is added.
+    /// Evaluates the part of the graph before C for each group.
     fn before_c<R: Compute>(
         &self,
         problem: &Problem<'k, R>,
@@ -120,15 +122,15 @@ impl<'k> RegisterOutput<'k> {
     ) -> Vec<Vec<Val<'k, R>>> {
         let [first_row, first_column] = place.first;
         let bias = Bias::of(self.b, &self.spec, problem.bias);
-        // A thread's columns are the same in all rows.
-        let of_columns =
+        // A thread has the same columns in all of its rows.
+        let column_bias =
             bias.filter(|bias| bias.is_along_rows() && self.bias_loads == BiasLoads::WithStore);
-        let of_columns: Option<Vec<_>> = of_columns.and_then(|bias| {
+        let column_bias: Option<Vec<_>> = column_bias.and_then(|bias| {
             let columns = self.groups.first()?.values.iter().map(|&(column, _)| column);
             Some(columns.map(|column| bias.at(first_row, first_column + column)).collect())
         });
-        let of_group = |group: &Group| {
-            let bias_of = |index: usize| match (&of_columns, &bias) {
+        let evaluate_group = |group: &Group| {
+            let bias_of = |index: usize| match (&column_bias, &bias) {
                 (Some(columns), _) => Some(columns[index]),
                 (None, Some(bias)) => {
                     let (column, _) = group.values[index];
@@ -142,7 +144,8 @@ impl<'k> RegisterOutput<'k> {
                         Input::Sums(_) => Some(sums[group.values[index].1]),
                         Input::Alpha => Some(problem.factors[0]),
                         Input::Bias(_) => bias_of(index),
-                        // `Spec::validate` allows no scales here, and the others come later.
+                        // `Spec::validate` allows no scales here, and the other inputs belong to
+                        // later parts.
                         Input::RowScale
                         | Input::ColumnScale
                         | Input::C
@@ -154,15 +157,15 @@ impl<'k> RegisterOutput<'k> {
             };
             let count = group.values.len();
             match self.bias_loads {
-                // One at a time, since registers are short.
+                // Elements are evaluated one at a time, since registers are short.
                 BiasLoads::ByElement => (0..count).flat_map(|i| evaluate(i..i + 1)).collect(),
                 BiasLoads::BeforeMainloop | BiasLoads::WithStore => evaluate(0..count),
             }
         };
-        self.groups.iter().map(of_group).collect()
+        self.groups.iter().map(evaluate_group).collect()
     }
 
-    /// The sums of the groups' values and what C contributes.
+    /// Adds C to the values of each group.
     fn add_c<R: Compute>(
         &self,
         problem: &Problem<'k, R>,
@@ -199,8 +202,8 @@ impl<'k> RegisterOutput<'k> {
         row + column.widen() * self.bytes(1)
     }
 
-    /// The address behind that of group `i`. One from the other, so that not all of them are held
-    /// in registers.
+    /// The address of the row after that of group `i`. Each address is computed from the one before
+    /// it, so that registers need not hold all of them.
     fn next_row(
         &self,
         matrix: &OutputMatrix<'k>,

@@ -1,5 +1,5 @@
-//! How a thread of a wgmma kernel computes results of its sums: it evaluates the graph of the
-//! epilogue on quads of two rows and two neighbouring columns.
+//! Results of a thread of a wgmma kernel. The thread evaluates the graph of the epilogue on quads
+//! of two rows and two neighbouring columns.
 
 use pgemm_ir::{Val, ty};
 
@@ -9,18 +9,18 @@ use super::vector::QuadBias;
 use super::write::{Quads, StagedResult, Writer};
 use crate::spec::BiasLoads;
 
-/// The vectors of the thread's elements of a staging tile.
+/// The vectors of the epilogue for a thread's elements of one staging tile.
 pub(super) struct Vectors<'v, 'k, R> {
     pub(super) bias: Option<&'v QuadBias<'k, R>>,
     /// The block of `bias` that the staging tile lies in, and its first group of 8 columns there.
     pub(super) bias_at: (u32, u32),
-    /// The scales of the thread's two rows, and its first column.
+    /// The scales of the thread's two rows, and the thread's first column.
     pub(super) scales: Option<([Val<'k, R>; 2], Val<'k, ty::U32>)>,
     pub(super) batch: Val<'k, ty::U32>,
 }
 
 impl<'k, R: StagedResult> Store<'_, 'k, R> {
-    /// The bias of the thread's elements of a staging tile.
+    /// Loads the bias of the thread's elements of a staging tile.
     pub(super) fn bias_of(&self, place: &Place<'k>) -> Option<QuadBias<'k, R>> {
         let output = self.output;
         let first = self.first_element(place.row, place.column);
@@ -30,7 +30,8 @@ impl<'k, R: StagedResult> Store<'_, 'k, R> {
         self.bias.map(|bias| bias.quads(first, rows, groups, by_element))
     }
 
-    /// The scales of the thread's rows of a staging tile, and its first column.
+    /// Loads the scales of the thread's rows of a staging tile. The second result is the thread's
+    /// first column.
     pub(super) fn row_scales(
         &self,
         place: &Place<'k>,
@@ -41,7 +42,7 @@ impl<'k, R: StagedResult> Store<'_, 'k, R> {
         Some((scales.rows([row, row + second], place.batch), column))
     }
 
-    /// Computes and writes the staging tile of the sums that `quads` gives.
+    /// Computes the results of a staging tile from the sums that `quads` returns, and writes them.
     pub(super) fn write(
         &self,
         writer: &Writer<'_, 'k>,
@@ -52,10 +53,10 @@ impl<'k, R: StagedResult> Store<'_, 'k, R> {
     }
 }
 
-/// How the quads of a staging tile are computed: rows (0, 0, 1, 1) and columns (0, 1, 0, 1) each.
+/// Computes the quads of a staging tile. A quad has rows (0, 0, 1, 1) and columns (0, 1, 0, 1).
 pub(super) struct Results<'r, 's, 'k, R> {
     pub(super) store: &'r Store<'s, 'k, R>,
-    /// The sums of a set of accumulators in a group of 8 columns.
+    /// Returns the quad of sums of an accumulator set in a group of 8 columns.
     pub(super) quads: &'r dyn Fn(u32, u32) -> [Val<'k, R>; 4],
     pub(super) vectors: &'r Vectors<'r, 'k, R>,
 }
@@ -68,7 +69,7 @@ impl<'k, R: StagedResult> Results<'_, '_, 'k, R> {
         read: impl Fn(Input) -> Option<[Val<'k, R>; 4]>,
     ) -> [Val<'k, R>; 4] {
         let graph = &self.store.output.graph;
-        // A graph has no input that its kernel does not have.
+        // A graph has only inputs that its kernel has.
         let read = |input| match input {
             Input::Parameter(place) => vec![self.store.problem.parameters[place]; 4],
             input => read(input).map_or_else(Vec::new, |quad| quad.to_vec()),

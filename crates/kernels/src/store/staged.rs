@@ -1,6 +1,6 @@
-//! The output of wgmma kernels: staging buffers and barriers in shared memory, and the places to
-//! which staging tiles go. A warpgroup stores its part of a tile as staging tiles of 64 rows, one
-//! after the other ([`super::tile`]).
+//! The output of wgmma kernels. It owns the staging buffers and barriers in shared memory, and it
+//! computes the place in D of each staging tile. A warpgroup stores its part of a tile as a
+//! sequence of staging tiles of 64 rows ([`super::tile`]).
 
 use pgemm_cute::CuteError;
 use pgemm_ir::{
@@ -18,26 +18,26 @@ use crate::problem::scales::Scales;
 use crate::spec::{Resources, Spec};
 use crate::tiles::staging::{OutputMajor, STAGING_ROWS, Staging};
 
-/// Consumer warpgroups that a kernel has at most.
+/// Maximum number of consumer warpgroups of a kernel.
 const MOST_CONSUMERS: u32 = 3;
 
 const MBARRIER_BYTES: u32 = 8;
 
-/// Declarations of the staged output of a kernel.
+/// The staged output of a kernel: its buffers, barriers, and description.
 pub(crate) struct StagedOutput<'k> {
     pub(super) b: &'k KernelBuilder,
     pub(super) spec: Spec,
     pub(super) resources: Resources,
-    /// Which sums a thread holds.
+    /// Which sums each thread holds.
     pub(super) sums: SumsLayout,
-    /// How results are computed.
+    /// The graph that computes the results.
     pub(super) graph: Graph,
-    /// Where a thread writes in a staging tile.
+    /// The addresses at which each thread writes in a staging tile.
     pub(super) addresses: Addresses,
     pub(super) scales: Option<Scales<'k>>,
     buffers: RegionId,
     c_full: RegionId,
-    /// One for each consumer warpgroup.
+    /// Named barriers, one for each consumer warpgroup.
     barriers: NamedBarriers<'k>,
 }
 
@@ -45,7 +45,7 @@ impl<'k> StagedOutput<'k> {
     /// Declares staging buffers and barriers.
     ///
     /// # Errors
-    /// A staging tile has no layout.
+    /// The layout algebra refuses the staging tile.
     pub(crate) fn declare(
         b: &'k KernelBuilder,
         spec: &Spec,
@@ -75,7 +75,7 @@ impl<'k> StagedOutput<'k> {
         &self.resources.staging
     }
 
-    /// Initialises the barriers: one thread.
+    /// Initialises the barriers. One thread calls it.
     pub(crate) fn init(&self) {
         for warpgroup in 0..self.spec.consumers() {
             self.b.smem_address(self.c_full).offset(warpgroup * MBARRIER_BYTES).mbarrier_init(1);
@@ -87,17 +87,18 @@ impl<'k> StagedOutput<'k> {
         self.b.constant(0)
     }
 
-    /// The spec.
+    /// The spec of the kernel.
     pub(crate) fn spec(&self) -> &Spec {
         &self.spec
     }
 
-    /// What a CTA takes.
+    /// The resources that a CTA takes.
     pub(crate) fn resources(&self) -> &Resources {
         &self.resources
     }
 
-    /// The threads of consumer warpgroup `consumer`, which computes part `part` of each tile.
+    /// The view of the threads of consumer warpgroup `consumer`, which computes part `part` of each
+    /// tile.
     pub(crate) fn warpgroup(
         &self,
         consumer: Val<'k, ty::U32>,
@@ -115,7 +116,7 @@ impl<'k> StagedOutput<'k> {
         }
     }
 
-    /// The output of a problem by the threads of a warpgroup.
+    /// The stores of one problem by the threads of a warpgroup.
     pub(crate) fn store<'o, R>(
         &'o self,
         warpgroup: &'o Warpgroup<'k>,
@@ -125,13 +126,14 @@ impl<'k> StagedOutput<'k> {
         Store { output: self, warpgroup, problem, bias }
     }
 
-    /// Before the CTA ends: its stores have read shared memory. The thread that issued them waits.
+    /// Waits until the stores that this thread issued have read shared memory. It runs before the
+    /// CTA ends.
     pub(crate) fn drain(&self) {
         self.b.bulk_wait_read(0);
     }
 }
 
-/// What the threads of one consumer warpgroup know.
+/// The state of the threads of one consumer warpgroup.
 #[derive(Clone, Copy)]
 pub(crate) struct Warpgroup<'k> {
     /// Index of the thread in the warpgroup.
@@ -147,7 +149,7 @@ pub(crate) struct Warpgroup<'k> {
 }
 
 impl<'k> Warpgroup<'k> {
-    /// Waits for the warpgroup's threads.
+    /// Waits until all threads of the warpgroup have arrived.
     pub(crate) fn sync(&self) {
         self.barrier.sync();
     }
@@ -163,7 +165,7 @@ impl<'k> Warpgroup<'k> {
     }
 }
 
-/// How a warpgroup's threads store results of one problem.
+/// The stores of one problem by a warpgroup.
 pub(crate) struct Store<'o, 'k, R> {
     pub(super) output: &'o StagedOutput<'k>,
     pub(super) warpgroup: &'o Warpgroup<'k>,
@@ -171,21 +173,21 @@ pub(crate) struct Store<'o, 'k, R> {
     pub(super) bias: Option<Bias<'k>>,
 }
 
-/// Where a staging tile goes.
+/// The destination of a staging tile.
 #[derive(Clone, Copy)]
 pub(crate) struct Place<'k> {
     /// First row and column of D.
     pub(super) row: Val<'k, ty::U32>,
     pub(super) column: Val<'k, ty::U32>,
-    /// Which product of the batch.
+    /// The index of the product in the batch.
     pub(super) batch: Val<'k, ty::U32>,
-    /// The staging buffer that it goes through.
+    /// The staging buffer that holds the tile.
     pub(super) buffer: Val<'k, ty::Smem>,
-    /// Stores that may still read other buffers.
+    /// Number of stores of other buffers that may still be in flight.
     pub(super) stores_pending: u32,
-    /// Staging tiles side by side that threads store together.
+    /// Number of neighbouring staging tiles that threads store together.
     pub(super) side_by_side: u32,
-    /// Whether this one is the last of these.
+    /// Whether this staging tile is the last of those stored together.
     pub(super) completes: Val<'k, ty::Bool>,
 }
 
@@ -194,12 +196,13 @@ impl<'k, R: StagedResult> Store<'_, 'k, R> {
         self.output.b
     }
 
-    /// The threads.
+    /// The warpgroup that stores.
     pub(crate) fn warpgroup(&self) -> &Warpgroup<'k> {
         self.warpgroup
     }
 
-    /// Row and column of the thread's first sum in a block of 64 rows at these.
+    /// Row and column of the thread's first sum in the block of 64 rows that begins at `row` and
+    /// `column`.
     pub(super) fn first_element(
         &self,
         row: Val<'k, ty::U32>,
@@ -209,13 +212,13 @@ impl<'k, R: StagedResult> Store<'_, 'k, R> {
         [row + first_row, column + first_column]
     }
 
-    /// Where staging tile `step` of the tile part at `origin` goes.
+    /// The destination of staging tile `step` of the tile part at `origin`.
     pub(super) fn place(&self, origin: TileOrigin<'k>, step: Val<'k, ty::U32>) -> Place<'k> {
         let (b, spec) = (self.b(), &self.output.spec);
         let staging = self.output.staging();
         let (slices, steps, buffers) = (staging.slices(), staging.steps(), staging.buffers());
-        // Staging tiles side by side that all lie in buffers at the end: threads store their lines
-        // as one, which has two ends.
+        // If all neighbouring staging tiles are in buffers at the end, threads store their lines as
+        // one. A joined line has only two ends.
         let one_block = spec.d_major == OutputMajor::N && slices == buffers && slices == steps;
         let side_by_side = if one_block { slices } else { 1 };
         Place {
@@ -223,7 +226,7 @@ impl<'k, R: StagedResult> Store<'_, 'k, R> {
             column: origin.n + step % slices * staging.columns(),
             batch: origin.batch,
             buffer: self.warpgroup.buffers.offset(step % buffers * staging.buffer_bytes()),
-            // The store before the latest ones of the other buffers was from this one.
+            // All stores may be in flight except the oldest one, which was from this buffer.
             stores_pending: buffers - 1,
             side_by_side,
             completes: match side_by_side {

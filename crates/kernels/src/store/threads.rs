@@ -1,7 +1,6 @@
-//! Moving a staging tile by threads, for a C or D whose address or lines are not multiples of 16
-//! bytes, which TMA does not move. Whole 16-byte units of D are stored as such, with their bytes
-//! shifted into place; what is left at both ends of each line, and all of C, goes element by
-//! element.
+//! Moves a staging tile by threads. TMA cannot move a C or D whose address or lines are not
+//! multiples of 16 bytes. Threads store whole 16-byte units of D and shift the bytes of each unit
+//! into place. The remaining bytes at both ends of each line, and all of C, go element by element.
 
 use pgemm_ir::{Val, WARPGROUP_THREADS, ty};
 
@@ -16,22 +15,22 @@ const UNIT_BYTES: u32 = 16;
 /// Bytes after which every swizzle repeats.
 const SWIZZLE_PERIOD_BYTES: u32 = 1024;
 
-/// Elements of C that a thread has in flight.
+/// Elements of C that each thread has in flight.
 const LOADS_IN_FLIGHT: u32 = 4;
 
-/// The index of a unit or element, and whether it exists.
+/// The index of a unit or element, and whether this index exists.
 type Index<'k> = (Val<'k, ty::U32>, Val<'k, ty::Bool>);
 
 /// A 16-byte unit of D.
 #[derive(Clone, Copy)]
 struct Unit<'k> {
-    /// Whether it is stored.
+    /// Whether the thread stores it.
     stored: Val<'k, ty::Bool>,
-    /// Where it goes.
+    /// Its address in D.
     to: Val<'k, ty::U64>,
-    /// The units of the staging tile that it comes from.
+    /// The two units of the staging tile that contain its bytes.
     from: [Val<'k, ty::Smem>; 2],
-    /// Bytes before it in the first of these.
+    /// Offset of its first byte in the first of these units.
     shift: Val<'k, ty::U32>,
 }
 
@@ -43,44 +42,44 @@ struct End<'k> {
     from: Val<'k, ty::Smem>,
 }
 
-/// The units of a tile that a thread stores, and the elements of the first half of its lines' ends,
-/// found before the mainloop.
-pub(crate) struct FoundUnits<'k> {
+/// The stores of a tile that a thread plans before the mainloop. They are the thread's units, and
+/// its elements of the first half of the lines' ends.
+pub(crate) struct PlannedStores<'k> {
     units: Vec<Unit<'k>>,
     ends: Vec<End<'k>>,
 }
 
-/// The lines of one staging tile, or of some side by side, as they lie in C or D.
+/// The lines of one staging tile, or of several neighbouring ones, as they lie in C or D.
 struct Slice<'k> {
-    /// First line, and how many lines the matrix has from it on.
+    /// The first line, and the number of lines of the matrix from this line on.
     line: Val<'k, ty::U32>,
     lines: Val<'k, ty::U32>,
     /// Address of the first element of line 0 of the product's matrix.
     address: Val<'k, ty::U64>,
-    /// Bytes from line to line.
+    /// Bytes from one line to the next.
     stride: Val<'k, ty::U64>,
-    /// Bytes of each line, and how many of these lie inside of the matrix.
+    /// Bytes of each line, and how many of these bytes lie inside of the matrix.
     line_bytes: u32,
     bytes: Val<'k, ty::U32>,
-    /// The staging buffer of the first.
+    /// The staging buffer of the first staging tile.
     buffer: Val<'k, ty::Smem>,
 }
 
 impl<'k> Slice<'k> {
-    /// Address of a line, counted from the first of the staging tile.
+    /// Address of a line, counted from the first line of the staging tile.
     fn line(&self, line: Val<'k, ty::U32>) -> Val<'k, ty::U64> {
         self.address + (self.line + line).widen() * self.stride
     }
 }
 
 impl<'k, R: StagedResult> Store<'_, 'k, R> {
-    /// Bytes of an element of D.
+    /// Bytes of one element of D.
     fn element_bytes(&self) -> u32 {
         self.output.spec.output.bytes()
     }
 
-    /// What `side_by_side` staging tiles hold of a matrix: the last of them at `place`, the first
-    /// in `buffer`.
+    /// The part of a matrix that `side_by_side` neighbouring staging tiles hold. The last one
+    /// belongs at `place`, and the first one is in `buffer`.
     fn slice(
         &self,
         matrix: &OutputMatrix<'k>,
@@ -109,7 +108,7 @@ impl<'k, R: StagedResult> Store<'_, 'k, R> {
         }
     }
 
-    /// Lines of a staging tile.
+    /// Number of lines of a staging tile.
     fn lines(&self) -> u32 {
         let staging = self.output.staging();
         match staging.major() {
@@ -118,18 +117,19 @@ impl<'k, R: StagedResult> Store<'_, 'k, R> {
         }
     }
 
-    /// Brings the staging tile's elements of C into its buffer, which nobody may use any more.
+    /// Loads the staging tile's elements of C into its buffer. No thread may use the buffer any
+    /// more.
     pub(super) fn load_by_threads(&self, place: &Place<'k>, buffer: Val<'k, ty::Smem>) {
         let b = self.output.b;
         let thread = self.warpgroup.thread;
         let size = self.element_bytes();
         let slice = self.slice(&self.problem.c, place, buffer, 1);
         let in_line = slice.line_bytes / size;
-        // Staging tiles have 64 lines, or lines of 64 elements, and 8 or more of the other: no
-        // round is cut short.
+        // A staging tile has 64 lines, or lines of 64 elements, and the other extent is at least 8.
+        // So every round is complete.
         let round = WARPGROUP_THREADS * LOADS_IN_FLIGHT;
-        // Not a constant to the assembler, which would unroll the loop beyond the registers that
-        // large tiles leave.
+        // The bound is not a constant for the assembler. Otherwise it would unroll the loop and
+        // need more registers than large tiles leave.
         let end = b.constant::<ty::U32>(self.lines() * in_line).warp_uniform();
         b.for_range(0, end, round, |first| {
             let elements: Vec<_> = (0..LOADS_IN_FLIGHT)
@@ -157,18 +157,18 @@ impl<'k, R: StagedResult> Store<'_, 'k, R> {
         });
     }
 
-    /// What this thread stores of a tile where threads store it, the last of its staging tiles at
-    /// `place`. `None` where registers cannot hold it.
-    pub(super) fn find_units(&self, place: &Place<'k>) -> Option<FoundUnits<'k>> {
+    /// Plans the stores of this thread for a tile that threads store. `place` is that of the last
+    /// staging tile. Returns `None` if registers cannot hold the plan.
+    pub(super) fn plan_stores(&self, place: &Place<'k>) -> Option<PlannedStores<'k>> {
         let warpgroup = self.warpgroup;
         let b = self.output.b;
         let in_flight = self.output.resources.registers.stores_in_flight;
-        let [of_units, of_ends] = self.counts(place.side_by_side);
-        let [units, ends] = [of_units, of_ends].map(|count| count.div_ceil(WARPGROUP_THREADS));
+        let [unit_count, end_count] = self.counts(place.side_by_side);
+        let [units, ends] = [unit_count, end_count].map(|count| count.div_ceil(WARPGROUP_THREADS));
         if in_flight == 1 || units.max(ends) > in_flight {
             return None;
         }
-        let find = || {
+        let plan = || {
             let buffer = warpgroup.buffers;
             let slice = self.slice(&self.problem.d, place, buffer, place.side_by_side);
             let at = |i: u32, count: u32| {
@@ -178,39 +178,39 @@ impl<'k, R: StagedResult> Store<'_, 'k, R> {
             let first_half = b.constant(0);
             (
                 (0..units)
-                    .map(|i| self.unit(&slice, at(i, of_units)).1.parts())
+                    .map(|i| self.unit(&slice, at(i, unit_count)).1.parts())
                     .collect::<Vec<_>>(),
                 (0..ends)
-                    .map(|i| self.end(&slice, at(i, of_ends), first_half).1.parts())
+                    .map(|i| self.end(&slice, at(i, end_count), first_half).1.parts())
                     .collect::<Vec<_>>(),
             )
         };
-        let nothing = || {
-            let (no, nowhere, smem) = (b.constant(false), b.constant(0u64), warpgroup.buffers);
-            let unit = Unit { stored: no, to: nowhere, from: [smem; 2], shift: b.constant(0) };
-            let end = End { stored: no, to: nowhere, from: smem };
+        let no_stores = || {
+            let (no, null, smem) = (b.constant(false), b.constant(0u64), warpgroup.buffers);
+            let unit = Unit { stored: no, to: null, from: [smem; 2], shift: b.constant(0) };
+            let end = End { stored: no, to: null, from: smem };
             (vec![unit.parts(); units as usize], vec![end.parts(); ends as usize])
         };
-        let (units, ends) = b.if_else(self.problem.by_threads, find, nothing);
-        Some(FoundUnits {
+        let (units, ends) = b.if_else(self.problem.by_threads, plan, no_stores);
+        Some(PlannedStores {
             units: units.into_iter().map(Unit::of_parts).collect(),
             ends: ends.into_iter().map(End::of_parts).collect(),
         })
     }
 
-    /// Stores the staging tile at `place`, and those that are stored with it, the first in
-    /// `buffer`. All of them must have been written.
+    /// Stores the staging tile at `place` and the staging tiles that are stored together with it.
+    /// The first of them is in `buffer`. All of them must have been written.
     pub(super) fn store_by_threads(
         &self,
         place: &Place<'k>,
         buffer: Val<'k, ty::Smem>,
-        found: Option<&FoundUnits<'k>>,
+        planned: Option<&PlannedStores<'k>>,
     ) {
         let b = self.output.b;
         let slice = self.slice(&self.problem.d, place, buffer, place.side_by_side);
         let [units, ends] = self.counts(place.side_by_side);
-        match found {
-            Some(FoundUnits { units, ends }) => {
+        match planned {
+            Some(PlannedStores { units, ends }) => {
                 let units: Vec<_> = units.iter().map(|unit| self.load_unit(unit)).collect();
                 let ends: Vec<_> = ends.iter().map(|end| self.load_end(end)).collect();
                 for (stored, store) in units {
@@ -222,10 +222,11 @@ impl<'k, R: StagedResult> Store<'_, 'k, R> {
             }
             None => self.for_each_unit(&slice, units),
         }
-        // Lines of whole units have as many bytes at both ends together as one unit, or none: one
-        // half of the ends, and the other where the matrix cuts lines.
+        // In a line of whole units, both ends together have the bytes of one unit, or no bytes. So
+        // one half of the ends is enough, and the other half is needed only if the matrix cuts
+        // lines.
         let cut = slice.bytes.ne(slice.line_bytes);
-        b.for_range(u32::from(found.is_some()), cut.select::<ty::U32>(2, 1), 1, |half| {
+        b.for_range(u32::from(planned.is_some()), cut.select::<ty::U32>(2, 1), 1, |half| {
             self.for_each_end(&slice, ends, half);
         });
     }
@@ -256,9 +257,9 @@ impl<'k, R: StagedResult> Store<'_, 'k, R> {
         });
     }
 
-    /// Lines that the warpgroup's threads take at once where each takes one of `in_line` places,
-    /// if each thread has the same place in all lines that it takes, with the same alignment in D
-    /// and the same swizzle in the staging tile.
+    /// Number of lines that the warpgroup's threads take at once, if each thread takes one of
+    /// `in_line` positions of a line. `None` if a thread's position, its alignment in D or the
+    /// swizzle of the staging tile would differ between the lines that it takes.
     fn lines_of_round(&self, slice: &Slice<'k>, in_line: u32) -> Option<u32> {
         let staging = self.output.staging();
         let lines = WARPGROUP_THREADS / in_line;
@@ -269,11 +270,15 @@ impl<'k, R: StagedResult> Store<'_, 'k, R> {
         (regular && slice.line_bytes.is_multiple_of(staging.line_bytes())).then_some(lines)
     }
 
-    /// Runs `load` for the lines of a slice, `lines` of them at once, and then what it returns
-    /// where that holds. `load` takes whether the thread's line is in the matrix, the address of
-    /// the thread's place in D, and the bytes of the staging tile from the thread's first line to
-    /// this one; `first` has the thread's first line and address. A thread with registers to spare
-    /// loads several times before it stores.
+    /// Runs `load` for the lines of a slice, `lines` of them at once. `load` returns a condition
+    /// and a store, and the store runs if the condition holds. The arguments of `load` are:
+    ///
+    /// * whether the thread's line is in the matrix,
+    /// * the address of the thread's position in D,
+    /// * the bytes in the staging tile from the thread's first line to this line.
+    ///
+    /// `first` has the thread's first line and address. A thread with free registers loads several
+    /// times before it stores.
     fn for_each_round<F: FnOnce()>(
         &self,
         lines: u32,
@@ -301,15 +306,15 @@ impl<'k, R: StagedResult> Store<'_, 'k, R> {
         });
     }
 
-    /// Units of a slice, and elements of one half of its lines' ends.
+    /// Number of units of a slice, and of elements in one half of its lines' ends.
     fn counts(&self, side_by_side: u32) -> [u32; 2] {
         let staging = self.output.staging();
         let units = side_by_side * staging.line_bytes() / UNIT_BYTES;
         [units, UNIT_BYTES / self.element_bytes()].map(|in_line| self.lines() * in_line)
     }
 
-    /// An index among `count`; in place of one beyond, the last, which does not count. `all` says
-    /// that none is beyond.
+    /// Limits an index to `count` indices. An index beyond the end becomes the last one and is
+    /// marked as nonexistent. `all` says that no index is beyond the end.
     fn index(&self, index: Val<'k, ty::U32>, count: u32, all: bool) -> Index<'k> {
         match all {
             true => (index, self.output.b.constant(true)),
@@ -317,7 +322,7 @@ impl<'k, R: StagedResult> Store<'_, 'k, R> {
         }
     }
 
-    /// Bytes of the line at an address before its first whole unit.
+    /// Bytes of a line from `address` to its first whole unit.
     fn head(&self, address: Val<'k, ty::U64>) -> Val<'k, ty::U32> {
         (self.output.b.constant::<ty::U32>(0) - address.low_word()) & (UNIT_BYTES - 1)
     }
@@ -329,7 +334,7 @@ impl<'k, R: StagedResult> Store<'_, 'k, R> {
         let address = slice.line(line);
         let head = self.head(address);
         let offset = head + unit * UNIT_BYTES;
-        // Where the next unit belongs to no line, this one is not whole.
+        // The last unit of a line has no successor, so it is not whole.
         let next = (unit + head.ne(0).select::<ty::U32>(1, 0)).min(in_line - 1);
         let from = [unit, next].map(|unit| self.staged_unit(slice, line, unit));
         let whole = line.lt(slice.lines) & slice.bytes.ge(offset + UNIT_BYTES);
@@ -357,7 +362,8 @@ impl<'k, R: StagedResult> Store<'_, 'k, R> {
         (line, End { stored: exists & inside, to: address.byte_offset(offset), from })
     }
 
-    /// Loads a unit from the staging tile: whether it is stored, and what stores it.
+    /// Loads a unit from the staging tile. Returns whether it is stored, and the code that stores
+    /// it.
     fn load_unit(&self, unit: &Unit<'k>) -> (Val<'k, ty::Bool>, impl FnOnce() + use<'k, R>) {
         let (b, size) = (self.output.b, self.element_bytes());
         let Unit { stored, to, from, shift } = *unit;
@@ -365,7 +371,8 @@ impl<'k, R: StagedResult> Store<'_, 'k, R> {
         (stored, move || b.store_global(to, shift_down(&low, &high, shift, size)))
     }
 
-    /// Loads an element from the staging tile: whether it is stored, and what stores it.
+    /// Loads an element from the staging tile. Returns whether it is stored, and the code that
+    /// stores it.
     fn load_end(&self, end: &End<'k>) -> (Val<'k, ty::Bool>, impl FnOnce() + use<'k, R>) {
         let (b, size) = (self.output.b, self.element_bytes());
         let End { stored, to, from } = *end;
@@ -380,9 +387,9 @@ impl<'k, R: StagedResult> Store<'_, 'k, R> {
         (stored, store)
     }
 
-    /// Runs `load` for `count` indices, the warpgroup's threads side by side, and then what it
-    /// returns where that holds. A thread with registers to spare loads several times before it
-    /// stores.
+    /// Runs `load` for `count` indices, with consecutive indices in consecutive threads. `load`
+    /// returns a condition and a store, and the store runs if the condition holds. A thread with
+    /// free registers loads several times before it stores.
     fn for_each_index<F: FnOnce()>(
         &self,
         count: u32,
@@ -403,7 +410,7 @@ impl<'k, R: StagedResult> Store<'_, 'k, R> {
         });
     }
 
-    /// The address of the element at a byte of a line.
+    /// The address in shared memory of the element at byte `offset` of a line.
     fn staged_element(
         &self,
         slice: &Slice<'k>,
@@ -413,7 +420,7 @@ impl<'k, R: StagedResult> Store<'_, 'k, R> {
         self.staged_unit(slice, line, offset / UNIT_BYTES).offset(offset % UNIT_BYTES)
     }
 
-    /// The address of a unit of a line.
+    /// The address in shared memory of unit `unit` of a line.
     fn staged_unit(
         &self,
         slice: &Slice<'k>,
@@ -434,7 +441,7 @@ type UnitParts<'k> =
     (Val<'k, ty::Bool>, Val<'k, ty::U64>, (Val<'k, ty::Smem>, Val<'k, ty::Smem>), Val<'k, ty::U32>);
 
 impl<'k> Unit<'k> {
-    /// As a tuple, which branches hand on.
+    /// The unit as a tuple, which branches can return.
     fn parts(self) -> UnitParts<'k> {
         (self.stored, self.to, (self.from[0], self.from[1]), self.shift)
     }

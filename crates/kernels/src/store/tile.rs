@@ -1,17 +1,18 @@
-//! How a warpgroup of a wgmma kernel stores its part of a tile. Each staging tile is computed from
-//! the sums, written to a staging buffer in shared memory, and stored from there while the next one
-//! is computed and the producer already loads the next CTA tile. Where C is read, its elements come
-//! into the same buffer first. Staging tiles move between shared and global memory by TMA or, where
-//! TMA cannot move C or D, by the warpgroup's threads ([`super::threads`]); the launch says which.
+//! The stores of a warpgroup of a wgmma kernel. Each staging tile is computed from the sums and
+//! written to a staging buffer in shared memory. It is stored from there while the next staging
+//! tile is computed and the producer already loads the next CTA tile. If C is read, its elements
+//! are first loaded into the same buffer. TMA moves staging tiles between shared and global memory.
+//! If TMA cannot move C or D, the warpgroup's threads do ([`super::threads`]). The launch says
+//! which.
 //!
-//! Pieces of a split tile are stored as single staging tiles or, where many workers share the tile,
-//! as quads that go straight to global memory.
+//! Pieces of a split tile are stored as single staging tiles. If many workers share the tile, they
+//! are stored as quads that go straight to global memory.
 
 use pgemm_ir::{Val, ty};
 
 use super::results::{Results, Vectors};
 use super::staged::{Place, Store};
-use super::threads::FoundUnits;
+use super::threads::PlannedStores;
 use super::vector::QuadBias;
 use super::write::{Quads, ReadsC, StagedResult, Writer};
 use crate::control::switch;
@@ -20,24 +21,24 @@ use crate::problem::{OutputMatrix, Problem};
 use crate::spec::{BiasLoads, Schedule};
 use crate::tiles::staging::OutputMajor;
 
-/// What a thread loads or computes for a tile before its mainloop ends.
+/// Values that a thread loads or computes for a tile before its mainloop ends.
 pub(crate) struct Prepared<'k, R> {
-    /// The bias of all of the tile, where registers hold it.
+    /// The bias of the whole tile, if registers hold it.
     bias: Option<QuadBias<'k, R>>,
-    /// What the thread stores of D where TMA does not.
-    units: Option<FoundUnits<'k>>,
+    /// The thread's stores to D, if threads store it.
+    units: Option<PlannedStores<'k>>,
 }
 
 impl<R> Default for Prepared<'_, R> {
-    /// Nothing.
+    /// The default has no prepared values.
     fn default() -> Self {
         Prepared { bias: None, units: None }
     }
 }
 
 impl<'k, R: StagedResult> Store<'_, 'k, R> {
-    /// What can be found before the tile part at `origin` is multiplied, by kernels that have the
-    /// registers for it.
+    /// Prepares the tile part at `origin` before it is multiplied. Only kernels with enough
+    /// registers prepare anything.
     pub(crate) fn prepare(&self, origin: TileOrigin<'k>) -> Prepared<'k, R> {
         let output = self.output;
         let bias =
@@ -49,12 +50,13 @@ impl<'k, R: StagedResult> Store<'_, 'k, R> {
         });
         let steps = output.staging().steps();
         let last = self.place(origin, self.b().constant(steps - 1));
-        let units = (last.side_by_side == steps).then(|| self.find_units(&last)).flatten();
+        let units = (last.side_by_side == steps).then(|| self.plan_stores(&last)).flatten();
         Prepared { bias, units }
     }
 
-    /// Stores the tile part at `origin`. `quads` gives the thread's sums of a group of 8 columns,
-    /// counted over all sets of accumulators and their blocks of 64 rows. `c_parity` goes from tile to tile.
+    /// Stores the tile part at `origin`. `quads` returns the thread's sums of a group of 8 columns.
+    /// Groups are counted over all sets of accumulators and their blocks of 64 rows. `c_parity` is
+    /// carried from tile to tile.
     pub(crate) fn tile(
         &self,
         origin: TileOrigin<'k>,
@@ -66,9 +68,9 @@ impl<'k, R: StagedResult> Store<'_, 'k, R> {
         let staging = output.staging();
         let (steps, slices, groups) = (staging.steps(), staging.slices(), staging.columns() / 8);
         let place = |step: Val<'k, ty::U32>| self.place(origin, step);
-        // Where the bias comes with each staging tile it is loaded one ahead; but not where another
-        // warpgroup multiplies meanwhile or registers are short, since a wait costs less than a
-        // spill.
+        // A bias that is loaded with each staging tile is loaded one staging tile ahead. This needs
+        // free registers and a cooperative schedule. If registers are short, a wait costs less than
+        // a spill. In a ping-pong kernel the other warpgroup's MMAs run during the wait.
         let late = prepared.bias.is_none();
         let ahead = steps > 1
             && output.spec.schedule() == Schedule::Cooperative
@@ -102,8 +104,8 @@ impl<'k, R: StagedResult> Store<'_, 'k, R> {
         c_parity
     }
 
-    /// Stores staging tile `step` of the tile part at `origin` alone, through the first buffer.
-    /// `quads` gives the thread's sums of its groups of 8 columns.
+    /// Stores only staging tile `step` of the tile part at `origin`, through the first buffer.
+    /// `quads` returns the thread's sums of the groups of 8 columns of this staging tile.
     pub(crate) fn piece(
         &self,
         origin: TileOrigin<'k>,
@@ -127,12 +129,12 @@ impl<'k, R: StagedResult> Store<'_, 'k, R> {
         });
     }
 
-    /// Moves one staging tile: brings C into its buffer, has `write` replace it by results, and
-    /// stores these.
+    /// Moves one staging tile. It loads C into the buffer, lets `write` replace C by the results,
+    /// and stores the results.
     fn staging_tile(
         &self,
         place: &Place<'k>,
-        units: Option<&FoundUnits<'k>>,
+        units: Option<&PlannedStores<'k>>,
         c_parity: Val<'k, ty::U32>,
         write: &dyn Fn(&Writer<'_, 'k>),
     ) {
@@ -192,7 +194,8 @@ impl<'k, R: StagedResult> Store<'_, 'k, R> {
             *by_threads,
             || {
                 b.if_(place.completes, || {
-                    // Staging tiles that are stored together fill the buffers from the first on.
+                    // Staging tiles that are stored together fill the buffers from the first one
+                    // on.
                     let first =
                         if place.side_by_side == 1 { place.buffer } else { warpgroup.buffers };
                     b.scope("by threads", || self.store_by_threads(place, first, units));
@@ -209,7 +212,7 @@ impl<'k, R: StagedResult> Store<'_, 'k, R> {
         );
     }
 
-    /// Stores the quad at `row` and `column` of a product without the help of shared memory.
+    /// Stores the quad at `row` and `column` of a product without shared memory.
     pub(crate) fn quad(&self, sums: [Val<'k, R>; 4], origin: TileOrigin<'k>) {
         let (b, output) = (self.b(), self.output);
         let Problem { c, d, extents: [m, n], .. } = self.problem;
@@ -221,7 +224,7 @@ impl<'k, R: StagedResult> Store<'_, 'k, R> {
         let scales =
             scales.map(|scales| (scales.rows([row, row + second_row], origin.batch), column));
         let vectors = Vectors { bias: bias.as_ref(), bias_at: (0, 0), scales, batch: origin.batch };
-        // Row and column of each element, whether it is in D, and its byte offset in a matrix.
+        // Of each element: whether it is in D, its line, and its byte offset in the line.
         let places: [_; 4] = std::array::from_fn(|i| {
             let i = i as u32;
             let (row, column) = (row + i / 2 * second_row, column + i % 2);

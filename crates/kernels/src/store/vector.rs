@@ -1,5 +1,5 @@
-//! The bias of an epilogue: a vector of one element for each column or row of D, loaded by the
-//! threads whose sums it is added to.
+//! The bias of an epilogue. It is a vector of one element for each column or row of D. Each thread
+//! loads the elements that it adds to its sums.
 
 use std::vec::IntoIter;
 
@@ -20,25 +20,25 @@ pub(crate) struct Bias<'k> {
 }
 
 /// The bias of a thread's sums, as far as registers hold it. Sums come in quads of two rows and two
-/// neighbouring columns, the next quad 8 columns further on.
+/// neighbouring columns. The next quad lies 8 columns further on.
 #[derive(Clone)]
 pub(crate) enum QuadBias<'k, R> {
-    /// Of each block of 64 rows its value for the two rows.
+    /// The values of the two rows, for each block of 64 rows.
     Rows(Vec<[Val<'k, R>; 2]>),
-    /// Of each quad its value for the two columns.
+    /// The values of the two columns, for each quad.
     Columns(Vec<[Val<'k, R>; 2]>),
-    /// The same, of 16-bit elements, each pair in one register.
+    /// The values of the two columns as 16-bit elements, with each pair in one register.
     PackedColumns(Vec<Val<'k, ty::B32>>, Element),
-    /// From this column on, loaded where it is added.
+    /// No values. Elements from this column on are loaded when they are added.
     ByElement(Bias<'k>, Val<'k, ty::U32>),
 }
 
-/// Two neighbouring 16-bit elements of a vector as values.
+/// A type that two neighbouring 16-bit elements of a vector can be converted to.
 pub(crate) trait Unpacked: Compute {
-    /// The values.
+    /// Converts a pair of elements to two values.
     fn unpack<'k>(pair: Val<'k, ty::B32>, element: Element) -> [Val<'k, Self>; 2];
 
-    /// The pair of two values.
+    /// Converts two values to a pair of elements.
     fn repack<'k>(pair: [Val<'k, Self>; 2], element: Element) -> Val<'k, ty::B32>;
 }
 
@@ -64,7 +64,7 @@ impl Unpacked for ty::S32 {
 }
 
 impl<'k> Bias<'k> {
-    /// The bias of an epilogue; `None` where it has none.
+    /// The bias of an epilogue. `None` if the epilogue has no bias.
     pub(crate) fn of(
         b: &'k KernelBuilder,
         spec: &Spec,
@@ -74,12 +74,12 @@ impl<'k> Bias<'k> {
         Some(Bias { b, along, element: Epilogue::bias_type(spec.output), vector: vector? })
     }
 
-    /// Whether it has an element for each column, so that all rows have the same.
+    /// Whether the bias has one element for each column, so that all rows have the same bias.
     pub(crate) fn is_along_rows(&self) -> bool {
         self.along == BiasAlong::N
     }
 
-    /// The address of element `at`, or of the last one where `at` lies beyond it.
+    /// The address of element `at`, or of the last element if `at` lies beyond the end.
     fn place(&self, at: Val<'k, ty::U32>) -> Val<'k, ty::U64> {
         self.address(at.min(self.vector.length - 1))
     }
@@ -88,12 +88,12 @@ impl<'k> Bias<'k> {
         self.vector.address + at.widen() * u64::from(self.element.bytes())
     }
 
-    /// Element `at`, or the last one where `at` lies beyond it.
+    /// Loads element `at`, or the last element if `at` lies beyond the end.
     fn load<R: Compute>(&self, at: Val<'k, ty::U32>) -> Val<'k, R> {
         R::load_element(self.b, self.place(at), self.element)
     }
 
-    /// The bias of the element of D at this row and column.
+    /// Loads the bias of the element of D at this row and column.
     pub(crate) fn at<R: Compute>(
         &self,
         row: Val<'k, ty::U32>,
@@ -105,9 +105,10 @@ impl<'k> Bias<'k> {
         }
     }
 
-    /// The bias of quads that begin at this row and column: of `blocks` blocks of 64 rows, in which
-    /// a thread's second row is `second_row` further down, and of `groups` of 8 columns. Where
-    /// registers are short it is loaded element by element.
+    /// The bias of the quads that begin at this row and column. They cover `blocks` blocks of 64
+    /// rows and `groups` groups of 8 columns. In a block, a thread's second row is `second_row`
+    /// rows below its first. `by_element` says that registers are short, so that elements are
+    /// loaded when they are added.
     pub(crate) fn quads<R: Unpacked>(
         &self,
         [row, column]: [Val<'k, ty::U32>; 2],
@@ -136,8 +137,8 @@ impl<'k> Bias<'k> {
         }
     }
 
-    /// Pairs at `column` and every 8 columns from there: each at once where all are inside and
-    /// aligned to that, else element by element.
+    /// Loads pairs at `column` and every 8 columns from there. If all pairs are inside of the
+    /// vector and aligned, each is loaded at once. Otherwise they are loaded element by element.
     fn pairs<R: Compute, T: Scalar, const N: usize>(
         &self,
         column: Val<'k, ty::U32>,
@@ -166,8 +167,8 @@ impl<'k> Bias<'k> {
 }
 
 impl<'k, R: Unpacked> QuadBias<'k, R> {
-    /// The bias of a quad of block `block` and of group `group` of 8 columns. A quad has rows
-    /// (0, 0, 1, 1) and columns (0, 1, 0, 1).
+    /// The bias of a quad in block `block` and in group `group` of 8 columns. A quad has rows (0,
+    /// 0, 1, 1) and columns (0, 1, 0, 1).
     pub(crate) fn quad(&self, block: u32, group: u32) -> [Val<'k, R>; 4] {
         let [first, second] = match self {
             QuadBias::Rows(rows) => {
@@ -186,7 +187,7 @@ impl<'k, R: Unpacked> QuadBias<'k, R> {
     }
 }
 
-/// What is known of a [`QuadBias`] when the kernel is built.
+/// The part of a [`QuadBias`] that is known when the kernel is built.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum BiasShape {
     Rows(usize),

@@ -1,10 +1,10 @@
-//! Writing results to a staging tile. 16-bit results go by `stmatrix`, 32-bit results as words or
-//! pairs of words, and 8-bit results as bytes or pairs of bytes. Where C is added it is read from
-//! the same places before.
+//! Writes results to a staging tile. 16-bit results are written by `stmatrix`, 32-bit results as
+//! words or pairs of words, and 8-bit results as bytes or pairs of bytes. If C is added, it is
+//! first read from the same places.
 //!
-//! The addresses follow from the layout of the staging tile and from that of the threads' elements;
-//! a swizzle, or an odd number of 16-byte chunks in a line, spreads a warp's accesses over the
-//! banks.
+//! The addresses follow from the layout of the staging tile and the layout of the threads'
+//! elements. A swizzle, or an odd number of 16-byte chunks in a line, spreads the accesses of a
+//! warp over the banks.
 
 use std::ops::Range;
 
@@ -17,39 +17,38 @@ use crate::mainloop::wgmma::SumsLayout;
 use crate::spec::Spec;
 use crate::tiles::staging::{OutputMajor, Staging};
 
-/// Thread → (row, column) of the line whose address it gives to `stmatrix`, as row + 64·column. The
-/// four matrices of a warp are rows 0–7 and 8–15 of its 16, and columns 0–7 and 8–15 (PTX ISA,
-/// "stmatrix"): lane l gives the address of line l % 8 of matrix l / 8. Lines are rows of D, and
-/// columns where D is column-major.
+/// Thread → (row, column) of the line whose address the thread passes to `stmatrix`. The pair is
+/// encoded as row + 64·column. The four matrices of a warp are rows 0–7 and 8–15 of its 16 rows,
+/// and columns 0–7 and 8–15 (PTX ISA, "stmatrix"). Lane l passes the address of line l % 8 of
+/// matrix l / 8. Lines are rows if D is row-major, and columns if D is column-major.
 const MATRIX_ROWS: &str = "(16,2,4):(1,512,16)";
 const MATRIX_COLUMNS: &str = "(8,2,2,4):(64,8,512,16)";
 
 /// Groups of 8 columns that one `stmatrix` stores.
 const MATRIX_GROUPS: u32 = 2;
 
-/// Groups at most whose results are computed before and after one branch around the addition of C.
-/// Their computations overlap.
+/// Maximum number of groups that share one branch around the addition of C. The computations of
+/// these groups before and after the branch overlap.
 const GROUPS_OF_A_BRANCH: u32 = 4;
 
-/// Registers that each of these groups takes: its values, its elements of C, and what is computed
-/// on the way.
+/// Registers that each of these groups takes for its values, its elements of C and temporaries.
 const GROUP_REGISTERS: u32 = 24;
 
-/// Where a thread writes in a staging tile.
+/// The addresses at which a thread writes in a staging tile.
 pub(crate) struct Addresses {
     /// (row, column) → element.
     tile: Layout,
-    /// Thread → element of what it writes first.
+    /// Thread → the first element that the thread writes.
     threads: Layout,
     /// Rows from a thread's first row to its second.
     second_row: u32,
 }
 
 impl Addresses {
-    /// Those for the results of a spec, of which a thread holds `sums`.
+    /// The addresses for the results of a spec. A thread holds the sums that `sums` describes.
     ///
     /// # Errors
-    /// The staging tile has no layout.
+    /// The layout algebra refuses the staging tile.
     pub(crate) fn new(
         staging: &Staging,
         spec: &Spec,
@@ -61,13 +60,15 @@ impl Addresses {
             (2, OutputMajor::M) => Layout::parse(MATRIX_COLUMNS)?,
             _ => sums.threads()?,
         };
-        // Lanes may give addresses of matrices beyond the tile's last columns, which are not used.
+        // Lanes may compute addresses of matrices beyond the tile's last columns. These addresses
+        // are not used.
         let threads = elements_of(&tile, &elements)?;
         Ok(Addresses { tile, threads, second_row: sums.second_row() })
     }
 }
 
-/// A layout of (row, column), given as row + 64·column, through the layout of a tile of 64 rows.
+/// Composes a layout of (row, column), encoded as row + 64·column, with the layout of a tile of 64
+/// rows.
 fn elements_of(tile: &Layout, coordinates: &Layout) -> Result<Layout, CuteError> {
     let [row, column] = [tile.mode(0)?, tile.mode(1)?].map(|mode| mode.stride().leaves()[0]);
     let stride = |coordinate: i64| coordinate % 64 * row + coordinate / 64 * column;
@@ -76,46 +77,46 @@ fn elements_of(tile: &Layout, coordinates: &Layout) -> Result<Layout, CuteError>
     Layout::new(pgemm_cute::IntTuple::from_iter(shape), pgemm_cute::IntTuple::from_iter(strides))
 }
 
-/// Writes one staging tile.
+/// The state for writing one staging tile.
 pub(crate) struct Writer<'w, 'k> {
     pub(super) b: &'k KernelBuilder,
     pub(super) addresses: &'w Addresses,
     pub(super) staging: &'w Staging,
     /// The type of D.
     pub(super) element: Element,
-    /// The buffer.
+    /// The staging buffer.
     pub(super) buffer: Val<'k, ty::Smem>,
     /// Index of the thread in the warpgroup.
     pub(super) thread: Val<'k, ty::U32>,
-    /// Registers of a thread besides the sums.
+    /// Registers of a thread that do not hold sums.
     pub(super) free_registers: u32,
     /// Whether C lies in the buffer and is added.
     pub(super) reads_c: ReadsC<'k>,
 }
 
-/// Whether C is added to results.
+/// When C is added to the results.
 #[derive(Clone, Copy)]
 pub(crate) enum ReadsC<'k> {
     Never,
     Always,
-    /// Only if this holds, which is the same in all threads. What follows the addition then stands
-    /// in the code once.
+    /// C is added if this condition holds, which is the same in all threads. The code after the
+    /// addition exists only once.
     If(Val<'k, ty::Bool>),
 }
 
-/// How a thread's quads of results are computed.
+/// The computation of a thread's quads of results.
 pub(crate) trait Quads<'k, R> {
-    /// A quad of a group of 8 columns before C is added.
+    /// The quad of a group of 8 columns before C is added.
     fn before_c(&self, group: u32) -> [Val<'k, R>; 4];
 
-    /// The sum of a quad and what C contributes.
+    /// The sum of a quad and the term of C.
     fn add_c(&self, quad: [Val<'k, R>; 4], c: [Val<'k, R>; 4]) -> [Val<'k, R>; 4];
 
-    /// What follows.
+    /// The results of a quad after C was added.
     fn after_c(&self, quad: [Val<'k, R>; 4]) -> [Val<'k, R>; 4];
 }
 
-/// A type of results that staging tiles are written of.
+/// A type of results that can be written to staging tiles.
 pub(crate) trait StagedResult: Unpacked {
     /// Computes and writes all groups of a staging tile.
     fn write<'k>(writer: &Writer<'_, 'k>, quads: &impl Quads<'k, Self>);
@@ -138,18 +139,18 @@ impl StagedResult for ty::S32 {
 }
 
 impl<'k> Writer<'_, 'k> {
-    /// Swizzled byte offset of what the thread writes first.
+    /// Swizzled byte offset of the first element that the thread writes.
     fn first(&self) -> Val<'k, ty::U32> {
         let element = evaluate(&self.addresses.threads, self.thread);
         swizzled(element * self.element.bytes(), self.staging.swizzle())
     }
 
-    /// The address so many rows and columns behind the thread's first element.
+    /// The address of the element `row` rows and `column` columns after the thread's first element.
     fn address(&self, first: Val<'k, ty::U32>, row: u32, column: u32) -> Val<'k, ty::Smem> {
         let layout = &self.addresses.tile;
         let strides = [0, 1].map(|mode| layout.stride().modes()[mode].leaves()[0] as u32);
         let bytes = (row * strides[0] + column * strides[1]) * self.element.bytes();
-        self.buffer.offset(SwizzledOffset::new(bytes, self.staging.swizzle()).beside(first))
+        self.buffer.offset(SwizzledOffset::new(bytes, self.staging.swizzle()).plus(first))
     }
 
     fn groups(&self) -> u32 {
@@ -160,8 +161,8 @@ impl<'k> Writer<'_, 'k> {
         self.staging.major() == OutputMajor::N
     }
 
-    /// Groups whose results are computed together, of which so many are written at once. A branch
-    /// around the addition of C should not stand around each of them.
+    /// Number of groups whose results are computed together. `written` of them are written at once.
+    /// One branch around the addition of C then serves several groups.
     fn groups_at_once(&self, written: u32) -> u32 {
         match self.reads_c {
             ReadsC::Never | ReadsC::Always => written,
@@ -171,7 +172,7 @@ impl<'k> Writer<'_, 'k> {
         }
     }
 
-    /// The results of some groups; `load_c` gives their elements of C.
+    /// Computes the results of some groups. `load_c` loads their elements of C.
     fn results<R: Unpacked>(
         &self,
         quads: &impl Quads<'k, R>,
@@ -199,10 +200,12 @@ impl<'k> Writer<'_, 'k> {
         values.into_iter().map(|quad| quads.after_c(quad)).collect()
     }
 
-    /// 32-bit results: two neighbours of a line at a time, where the thread holds them.
+    /// Writes 32-bit results. Two neighbours in a line are written at once if one thread holds
+    /// both.
     fn write_words<R: Unpacked>(&self, quads: &impl Quads<'k, R>) {
         let (b, first, second_row) = (self.b, self.first(), self.addresses.second_row);
-        // For a group of columns, which elements of a quad lie side by side or alone, and where.
+        // For a group of columns: the elements of a quad that are written at once, and their
+        // address.
         let places = |group: u32| -> Vec<(Vec<usize>, Val<'k, ty::Smem>)> {
             let at = |row, column| self.address(first, row * second_row, group * 8 + column);
             if self.is_row_major() {
@@ -237,7 +240,7 @@ impl<'k> Writer<'_, 'k> {
         }
     }
 
-    /// 16-bit results: up to four 8×8 matrices at a time.
+    /// Writes 16-bit results, up to four 8×8 matrices at a time.
     fn write_matrices(&self, quads: &impl Quads<'k, ty::F32>) {
         let (b, first) = (self.b, self.first());
         let columns_are_lines = !self.is_row_major();
@@ -276,10 +279,11 @@ impl<'k> Writer<'_, 'k> {
         }
     }
 
-    /// 8-bit results: a row-major line takes two neighbours at once, column-major lines one each.
+    /// Writes 8-bit results. In a row-major line two neighbours are written at once. In
+    /// column-major lines each is written alone.
     fn write_bytes(&self, quads: &impl Quads<'k, ty::F32>) {
         let (b, first, second_row) = (self.b, self.first(), self.addresses.second_row);
-        // For a group of columns, the addresses of both rows of a quad.
+        // For a group of columns: the addresses of both rows of a quad.
         let places = |group: u32| -> [Vec<Val<'k, ty::Smem>>; 2] {
             let at = |row, column| self.address(first, row * second_row, group * 8 + column);
             [0, 1].map(|row| {
@@ -320,7 +324,7 @@ impl<'k> Writer<'_, 'k> {
     }
 }
 
-/// `groups` groups in pieces of up to `size`.
+/// Divides `groups` groups into ranges of up to `size` groups.
 fn pieces(groups: u32, size: u32) -> impl Iterator<Item = Range<u32>> {
     (0..groups).step_by(size as usize).map(move |start| start..groups.min(start + size))
 }

@@ -1,8 +1,8 @@
-//! An operand's tile in a stage of an f32 kernel, and which elements of it a thread reads.
+//! An operand's tile in a stage of an f32 kernel, and the elements of it that a thread reads.
 //!
-//! A consumer reads four neighbouring lines at one depth with each load, so lines must lie side by
-//! side. TMA brings MN-major tiles so. K-major tiles come line by line, and are transposed in
-//! place, in blocks of 32 lines and up to 16 depths.
+//! A consumer reads four neighbouring lines at one depth with each load, so neighbouring lines must
+//! be contiguous. TMA loads MN-major tiles in this form. It loads K-major tiles line by line, and
+//! they are transposed in place, in blocks of 32 lines and up to 16 depths.
 
 use pgemm_ir::{Element, OperandMajor, SwizzleMode, TensorMapSpec, Val, ty};
 
@@ -23,12 +23,13 @@ pub(crate) struct LineTile {
     pub(crate) lines: u32,
     /// Depth: 8, 16 or 32.
     pub(crate) k: u32,
-    /// Depth of one TMA box: 8 or 16 where it is K-major, else all of it.
+    /// Depth of one TMA box. It is 8 or 16 if the tile is K-major, else the depth of the tile.
     pub(crate) box_depth: u32,
 }
 
 impl LineTile {
-    /// A tile of `lines` lines and depth `k`; a K-major one comes in boxes of `box_depth`.
+    /// A tile of `lines` lines and depth `k`. A K-major tile is loaded in boxes of depth
+    /// `box_depth`.
     pub(crate) fn new(major: OperandMajor, lines: u32, k: u32, box_depth: u32) -> Self {
         let box_depth = if major == OperandMajor::K { box_depth } else { k };
         LineTile { major, lines, k, box_depth }
@@ -50,7 +51,7 @@ impl LineTile {
         TensorMapSpec { element: Element::F32, box_extents, swizzle }
     }
 
-    /// The tile as the loader sees it.
+    /// The tile in the form that the loader uses.
     pub(crate) fn staged(&self) -> StageTile {
         let depth = self.box_depth;
         let bytes = self.lines * depth * ELEMENT_BYTES;
@@ -61,8 +62,8 @@ impl LineTile {
         StageTile { major: self.major, bytes: self.bytes(), tensor_map, boxes, slice: None }
     }
 
-    /// The byte at which consumers find a line at a depth; additive over lines that have no bit in
-    /// common.
+    /// The byte offset of a line at a depth, as consumers read the tile. It is additive over lines
+    /// that have no bit in common.
     pub(crate) fn offset(&self, line: u32, k: u32) -> u32 {
         let depth = self.box_depth;
         let elements = match self.major {
@@ -76,7 +77,7 @@ impl LineTile {
         elements * ELEMENT_BYTES
     }
 
-    /// The same at depth 0, of a line that only the running thread knows.
+    /// The byte offset at depth 0 of a line that only the running thread knows.
     pub(crate) fn offset_of<'k>(&self, line: Val<'k, ty::U32>) -> Val<'k, ty::U32> {
         let elements = match self.major {
             OperandMajor::K => {
@@ -103,7 +104,7 @@ mod tests {
                 offsets.sort_unstable();
                 let all: Vec<u32> = (0..lines * k).map(|element| element * ELEMENT_BYTES).collect();
                 assert_eq!(offsets, all, "{tile:?}");
-                // What is read at once lies side by side.
+                // Elements that are read at once are contiguous.
                 let quad = |line, depth| tile.offset(line + 3, depth) - tile.offset(line, depth);
                 let quads = (0..lines).step_by(4).flat_map(|line| (0..k).map(move |d| (line, d)));
                 assert!(quads.into_iter().all(|(line, depth)| quad(line, depth) == 12));

@@ -1,6 +1,7 @@
-//! Tiles in shared memory, as pure geometry: the operands' tiles in a stage of the ring
-//! ([`operand`] for tensor cores, [`line`] for FFMA kernels) and the staging tiles of the epilogue
-//! ([`staging`]). Specs count their bytes; loaders, mainloops and stores compute their addresses.
+//! The geometry of tiles in shared memory. [`operand`] has operands' tiles in a stage of the ring
+//! for tensor cores, and [`line`] has those for FFMA kernels. [`staging`] has the staging tiles of
+//! the epilogue. Specs count the bytes of tiles. Loaders, mainloops and stores compute their
+//! addresses.
 
 pub(crate) mod line;
 pub(crate) mod operand;

@@ -1,9 +1,9 @@
-//! The tile of an operand in one stage of shared memory: its layout, and what follows from it: TMA
-//! boxes and wgmma descriptors.
+//! The tile of an operand in one stage of shared memory. TMA boxes and wgmma descriptors follow
+//! from its layout.
 //!
-//! The layout maps (mn, k) to an element offset before swizzling. It repeats the swizzle atom, 8
-//! lines of one span (128 bytes, or 64 where a K-major tile is only so deep), first along the
-//! lines, so that one TMA box fills one span's column of atoms.
+//! The layout maps (mn, k) to an element offset before swizzling. It repeats the swizzle atom,
+//! which is 8 lines of one span. A span is 128 bytes, or 64 if a K-major tile has only that depth.
+//! The atom is first repeated along the lines, so that one TMA box fills the atoms of one span.
 
 use pgemm_cute::{CuteError, Layout};
 use pgemm_ir::{DescriptorLayout, Element, OperandMajor, SwizzleMode, TensorMapSpec};
@@ -11,7 +11,7 @@ use pgemm_ir::{DescriptorLayout, Element, OperandMajor, SwizzleMode, TensorMapSp
 /// Lines of a swizzle atom.
 const ATOM_LINES: u32 = 8;
 
-/// A tile of `mn × k` elements that tensor cores read, filled by `peers` CTAs together.
+/// A tile of `mn × k` elements that tensor cores read. `peers` CTAs fill it together.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct OperandTile {
     element: Element,
@@ -21,7 +21,7 @@ pub struct OperandTile {
     peers: u32,
 }
 
-/// Where one TMA box of a stage comes from and goes to, relative to the tile and the stage.
+/// The source and destination of one TMA box of a stage, relative to the tile and to the stage.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BoxPlace {
     /// First element along M or N.
@@ -32,25 +32,25 @@ pub struct BoxPlace {
     pub bytes: u32,
 }
 
-/// A tile of any layout as the loader sees it.
+/// A tile of any layout, in the form that the loader uses.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StageTile {
     /// The dimension in which the operand is contiguous in global memory.
     pub major: OperandMajor,
-    /// Bytes in shared memory, which are also the bytes that TMA completes for it.
+    /// Bytes in shared memory. TMA completes the same number of bytes for the tile.
     pub bytes: u32,
     /// The box of the operand's tensor map.
     pub tensor_map: TensorMapSpec,
     /// The boxes that one CTA copies.
     pub boxes: Vec<BoxPlace>,
-    /// Lines that each of several CTAs copies for all of them, and their bytes in a span. `None`
-    /// where one CTA copies the whole tile, by turns if several share it.
+    /// Lines that each of several CTAs copies for all of them, and their bytes in a span. `None` if
+    /// one CTA copies the whole tile. If several CTAs share the tile, they then copy alternately.
     pub slice: Option<(u32, u32)>,
 }
 
 impl OperandTile {
-    /// A tile of `mn × k` elements that `peers` CTAs load for each other: each CTA a slice of it,
-    /// or each in its turn all of it.
+    /// A tile of `mn × k` elements that `peers` CTAs load together. Each CTA loads a slice of each
+    /// tile, or the CTAs load whole tiles alternately.
     pub fn new(element: Element, major: OperandMajor, mn: u32, k: u32, peers: u32) -> Self {
         OperandTile { element, major, mn, k, peers }
     }
@@ -73,7 +73,7 @@ impl OperandTile {
         }
     }
 
-    /// The swizzle: its span is the contiguous extent, 128 bytes at most.
+    /// The swizzle. Its span is the contiguous extent, but at most 128 bytes.
     pub fn swizzle(&self) -> SwizzleMode {
         match self.extents().0 * self.element.bytes() {
             0..64 => SwizzleMode::B32,
@@ -87,12 +87,12 @@ impl OperandTile {
         self.swizzle().span_bytes().unwrap_or(16) / self.element.bytes()
     }
 
-    /// Spans side by side. The last may stick out of the tile.
+    /// Number of spans next to each other. The last one may extend beyond the tile.
     fn spans(&self) -> u32 {
         self.extents().0.div_ceil(self.span())
     }
 
-    /// Bytes in shared memory, which are also the bytes that TMA completes for it.
+    /// Bytes in shared memory. TMA completes the same number of bytes for the tile.
     pub fn bytes(&self) -> u32 {
         self.spans() * self.span() * self.extents().1 * self.element.bytes()
     }
@@ -115,7 +115,8 @@ impl OperandTile {
         }
     }
 
-    /// The TMA box of one span: of a peer's slice, or of the whole tile where peers take turns.
+    /// The TMA box of one span of a peer's slice. If peers alternate, it is a span of the whole
+    /// tile.
     pub fn tensor_map(&self) -> TensorMapSpec {
         TensorMapSpec {
             element: self.element,
@@ -124,8 +125,8 @@ impl OperandTile {
         }
     }
 
-    /// Where the boxes of the first slice go, or of the whole tile where peers take turns. Those of
-    /// slice `i` are `i` times [`slice_lines`](Self::slice_lines) further on.
+    /// The destinations of the boxes of the first slice, or of the whole tile if peers alternate.
+    /// The boxes of slice `i` are `i` times [`slice_lines`](Self::slice_lines) further on.
     pub fn boxes(&self) -> Result<Vec<BoxPlace>, CuteError> {
         let layout = self.layout()?;
         (0..self.spans())
@@ -141,7 +142,7 @@ impl OperandTile {
     }
 
     /// Lines of the non-contiguous dimension in one peer's slice, and their bytes in a span. `None`
-    /// where slices would not be whole atoms: the peers then take turns with whole tiles.
+    /// if slices would not be whole atoms. The peers then load whole tiles alternately.
     pub fn slice_lines(&self) -> Option<(u32, u32)> {
         let (lines, peers) = (self.extents().1, self.peers.max(1));
         lines.is_multiple_of(peers * ATOM_LINES).then(|| {
@@ -154,10 +155,10 @@ impl OperandTile {
         Ok(layout.index((mn, k))? as u32 * self.element.bytes())
     }
 
-    /// The tile as the loader sees it.
+    /// The tile in the form that the loader uses.
     ///
     /// # Errors
-    /// The tile has no layout.
+    /// The layout algebra refuses the tile.
     pub fn staged(&self) -> Result<StageTile, CuteError> {
         Ok(StageTile {
             major: self.major,
@@ -173,9 +174,9 @@ impl OperandTile {
         self.offset_bytes(&self.layout()?, mn, k)
     }
 
-    /// How wgmma reads the tile: strides between the layout's atoms. CuTe's canonical forms, in
-    /// 16-byte units: K-major `((8,n),2):((span,SBO),1)`; MN-major
-    /// `((span,n),(8,k)):((1,LBO),(span,SBO))`.
+    /// The descriptor by which wgmma reads the tile. It has the strides between the layout's atoms.
+    /// CuTe's canonical forms, in 16-byte units, are `((8,n),2):((span,SBO),1)` for K-major tiles
+    /// and `((span,n),(8,k)):((1,LBO),(span,SBO))` for MN-major tiles.
     pub fn descriptor(&self) -> Result<DescriptorLayout, CuteError> {
         let layout = self.layout()?;
         let (stride, leading) = match self.major {
@@ -192,7 +193,7 @@ impl OperandTile {
         })
     }
 
-    /// Bytes from one atom to the next along a mode, 0 where there is only one.
+    /// Bytes from one atom to the next along a mode. It is 0 if there is only one atom.
     fn stride_along(&self, layout: &Layout, mode: usize, step: u32) -> Result<u32, CuteError> {
         if layout.mode(mode)?.size() <= i64::from(step) {
             return Ok(0);

@@ -1,8 +1,9 @@
-//! The staging tile of an epilogue in shared memory: some columns of 64 rows of D, written by one
-//! warpgroup and stored by one TMA box. Its lines run along the dimension in which D is contiguous:
-//! a line is a row of a row-major D and a column of a column-major one. The shape is such that the
-//! warpgroup's writes spread over the banks: lines of one swizzle span, or plain lines of an odd
-//! number of 16-byte chunks.
+//! The staging tile of an epilogue in shared memory. It has some columns of 64 rows of D. One
+//! warpgroup writes it, and one TMA box stores it.
+//!
+//! Its lines run along the contiguous dimension of D. A line is a row of a row-major D, and a
+//! column of a column-major D. The shape spreads the warpgroup's writes over the banks: lines are
+//! one swizzle span, or plain lines of an odd number of 16-byte chunks.
 
 use pgemm_cute::{CuteError, Layout};
 use pgemm_ir::{Element, SwizzleMode, TensorMapSpec, Val, ty};
@@ -19,14 +20,14 @@ pub enum OutputMajor {
     M,
 }
 
-/// Rows of a staging tile: those of one MMA.
+/// Rows of a staging tile, which are the rows of one MMA.
 pub const STAGING_ROWS: u32 = 64;
 
-/// Widest row of a row-major box, in bytes. It bounds the memory that the epilogue takes from the
-/// ring.
+/// Width of the widest row of a row-major box, in bytes. It bounds the shared memory that the
+/// epilogue takes from the ring.
 const MAX_ROW_BYTES: u32 = 208;
 
-/// Largest column-major box, in bytes: 72 columns of 16-bit elements.
+/// Size of the largest column-major box, in bytes. It is 72 columns of 16-bit elements.
 const MAX_COLUMNS_BYTES: u32 = 9216;
 
 /// The shape of a staging tile.
@@ -52,9 +53,10 @@ impl Staging {
     };
 
     /// The staging tiles of a warpgroup that stores `blocks` blocks of 64 rows of a CTA tile of
-    /// `tile_n` columns (a multiple of 8), with as many buffers as `bytes` hold: stores then drain
-    /// while the next tile is multiplied. The buffers divide the warpgroup's staging tiles evenly,
-    /// so that every CTA tile begins with the first buffer.
+    /// `tile_n` columns. `tile_n` is a multiple of 8. There are as many buffers as `bytes` hold, so
+    /// that stores drain while the next tile is multiplied. The number of buffers divides the
+    /// number of the warpgroup's staging tiles, so that every CTA tile begins with the first
+    /// buffer.
     pub fn new(element: Element, major: OutputMajor, tile_n: u32, blocks: u32, bytes: u32) -> Self {
         let one = Staging { buffers: 1, ..Self::fewest(element, major, tile_n, blocks) };
         let steps = one.steps();
@@ -63,10 +65,12 @@ impl Staging {
         Staging { buffers: (1..=steps).rev().find(fit).unwrap_or(1), ..one }
     }
 
-    /// The same with the fewest buffers worth having: one is written while another is stored.
+    /// The same with the smallest useful number of buffers. One buffer is written while another is
+    /// stored.
     pub fn fewest(element: Element, major: OutputMajor, tile_n: u32, blocks: u32) -> Self {
         let bytes = element.bytes();
-        // 8 columns always fit, and are one chunk of a row of 16-bit elements; one of bytes has 16.
+        // 8 columns always fit. They are one chunk of a row of 16-bit elements. A chunk of bytes is
+        // 16 columns.
         let widest = |most: u32, fits: &dyn Fn(u32) -> bool| {
             (8..=most).step_by(8).filter(|n| tile_n.is_multiple_of(*n) && fits(*n)).last()
         };
@@ -85,12 +89,12 @@ impl Staging {
         Staging { buffers, ..one }
     }
 
-    /// Staging tiles that a warpgroup stores for each CTA tile.
+    /// Number of staging tiles that a warpgroup stores for each CTA tile.
     pub fn steps(&self) -> u32 {
         self.blocks * self.slices()
     }
 
-    /// Staging tiles in shared memory for each warpgroup.
+    /// Number of staging tiles in shared memory for each warpgroup.
     pub fn buffers(&self) -> u32 {
         self.buffers
     }
@@ -110,20 +114,20 @@ impl Staging {
         buffer.offset(swizzled(line * self.line_bytes() + unit * 16, self.swizzle()))
     }
 
-    /// Columns of D in it.
+    /// Number of columns of D.
     pub fn columns(&self) -> u32 {
         self.columns
     }
 
-    /// Staging tiles side by side in a CTA tile.
+    /// Number of staging tiles next to each other in a CTA tile.
     pub fn slices(&self) -> u32 {
         self.tile_n / self.columns
     }
 
-    /// Where element (row, column) of it lies, in elements and before swizzling.
+    /// The layout (row, column) → element offset, before swizzling.
     ///
     /// # Errors
-    /// It has no elements.
+    /// The staging tile has no elements.
     pub fn layout(&self) -> Result<Layout, CuteError> {
         let (rows, columns) = (i64::from(STAGING_ROWS), i64::from(self.columns));
         match self.major {
@@ -132,7 +136,7 @@ impl Staging {
         }
     }
 
-    /// Elements of D of a line, and lines.
+    /// Elements of D in a line, and number of lines.
     fn extents(&self) -> [u32; 2] {
         match self.major {
             OutputMajor::N => [self.columns, STAGING_ROWS],
@@ -145,7 +149,7 @@ impl Staging {
         self.extents()[0] * self.element.bytes()
     }
 
-    /// How 16-byte chunks are permuted.
+    /// The permutation of 16-byte chunks.
     pub fn swizzle(&self) -> SwizzleMode {
         match self.line_bytes() {
             128 => SwizzleMode::B128,
@@ -155,8 +159,8 @@ impl Staging {
         }
     }
 
-    /// Bytes of one buffer, a multiple of the swizzle's period: 1024 where that is 128 bytes wide,
-    /// else 512.
+    /// Bytes of one buffer. It is a multiple of the swizzle's period, which is 1024 bytes for a
+    /// 128-byte swizzle and 512 bytes otherwise.
     pub fn buffer_bytes(&self) -> u32 {
         self.columns * STAGING_ROWS * self.element.bytes()
     }
@@ -184,7 +188,7 @@ mod tests {
     #[test]
     fn every_tile_width_has_a_conflict_free_staging_tile() {
         for element in [Element::Bf16, Element::F32, Element::S8] {
-            // A row's chunk has 16 bytes at least.
+            // A row's chunk has at least 16 bytes.
             let step = if element == Element::S8 { 16 } else { 8 };
             for tile_n in (step..=256).step_by(step as usize) {
                 let staging = Staging::fewest(element, N, tile_n, 2);

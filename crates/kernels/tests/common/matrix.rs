@@ -1,4 +1,5 @@
-//! Matrices of kernels whose accesses to C and D are checked element by element, in the emulator's memory.
+//! Matrices of kernels whose accesses to C and D are checked element by element, in the emulator's
+//! memory.
 
 use pgemm_emulator::{Memory, Permission};
 use pgemm_kernels::{EpilogueShape, MatrixArgument};
@@ -6,7 +7,7 @@ use pgemm_kernels::{EpilogueShape, MatrixArgument};
 /// All pairs of majors of A and B.
 pub const MAJORS: [&str; 4] = ["kk", "kn", "mk", "mn"];
 
-/// As many values of a bias as an epilogue has for an `m × n` D.
+/// The values of a bias, as many as an epilogue has for an `m × n` D.
 pub fn bias_of<T>(
     epilogue: &EpilogueShape,
     m: usize,
@@ -19,10 +20,10 @@ pub fn bias_of<T>(
 /// The parameters of activations, exact in all types.
 pub const PARAMETERS: [f64; 2] = [-2.5, 12.0];
 
-/// Where C is.
+/// The place of C.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum C {
-    /// Not read.
+    /// C is not read.
     None,
     Apart,
     InPlace,
@@ -32,7 +33,7 @@ pub enum C {
 pub trait Element: Copy {
     const NAN: Self;
 
-    /// Elements of 16 bytes.
+    /// Number of elements in 16 bytes.
     const IN_16_BYTES: usize;
 
     fn bytes(self) -> Vec<u8>;
@@ -56,17 +57,18 @@ impl Element for f64 {
     }
 }
 
-/// Row-major matrices, one behind the other, with what surrounds them.
+/// Row-major matrices, one after the other, with the bytes around them.
 pub struct Matrix<T> {
     pub values: Vec<T>,
     pub leading_dimension: usize,
-    /// Elements from one to the next; 0 where there is one.
+    /// Elements from one matrix to the next. It is 0 if there is one matrix.
     pub batch_stride: usize,
 }
 
 impl<T: Element> Matrix<T> {
-    /// `count` of `rows × columns` elements, with at least one NaN behind each row. Those of TMA, and those that are accessed 16
-    /// bytes at once, have rows of whole 16 bytes; others end an element later.
+    /// `count` matrices of `rows × columns` elements, with at least one NaN behind each row.
+    /// Matrices that TMA or vector accesses read have rows of whole 16 bytes. Others end one
+    /// element later.
     pub fn new(
         count: usize,
         [rows, columns]: [usize; 2],

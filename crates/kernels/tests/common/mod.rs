@@ -1,7 +1,8 @@
-//! Problems of integers, small ones where a kernel sums up in f32: every product and sum is exact, so that D must equal the
-//! reference bit for bit, whatever the order of the sums. Kernels of integers get large ones and factors, so that results
-//! wrap. Each term of an operand has integers of its own, and scales are powers of two. A bias is of integers too; activations are
-//! those that keep them.
+//! Problems of integers. If a kernel sums in f32, the integers are small, so that every product and
+//! sum is exact. D must then equal the reference bit for bit, in any order of summation. Kernels of
+//! integers get large integers and factors, so that results wrap. Each term of an operand has its
+//! own integers, and scales are powers of two. A bias has integers too. Activations are those that
+//! map integers to integers.
 
 mod case;
 mod operand;
@@ -20,7 +21,7 @@ use operand::{
     Operand, POISON, alpha_of, bias_bytes, bias_offset, integer_factor, integers, values_of,
 };
 
-/// The parameters of activations: integers, as all numbers are.
+/// The parameters of activations. They are integers, as all other numbers are.
 const PARAMETERS: [f64; 2] = [-3.0, 12.0];
 
 /// A case with its operands and the D that a kernel has to produce.
@@ -29,13 +30,15 @@ pub struct Problem {
     a: Operand,
     b: Operand,
     c: Operand,
-    /// As it has to be.
+    /// The expected content.
     d: Operand,
-    /// As it is before.
+    /// The content before the run.
     before: Vec<u8>,
-    /// Of D's rows and columns, for kernels that have them, matrix by matrix of A and B.
+    /// The scales of D's rows and columns, for kernels that have them. They are ordered by the
+    /// matrices of A and B.
     scales: [Vec<f32>; 2],
-    /// The bias, behind as many NaNs as its address is beyond whole 16-byte units.
+    /// The bias. As many NaNs come before it as its address has elements beyond whole 16-byte
+    /// units.
     bias: Vec<u8>,
 }
 
@@ -44,8 +47,8 @@ pub struct Problem {
 pub enum Failure {
     Setup(SetupError),
     Report(Box<Report>),
-    /// The first byte of D that differs is in this product, line (row, or column where D is column-major) and place; places
-    /// from the line's length are padding.
+    /// The first wrong byte of D is in this product, line and place. A line is a row, or a column
+    /// if D is column-major. Places from the line's length on are padding.
     Wrong {
         product: i64,
         line: i64,
@@ -73,9 +76,9 @@ impl Problem {
         let count = u64::from(terms.map_or(1, Terms::count));
         let matrices @ [a_count, b_count, c_count] = case.batch.matrices();
         let products_count = case.batch.count as usize;
-        // The matrix of a product.
+        // The index of a product's matrix.
         let of = |which: usize, product: usize| product % matrices[which];
-        // The lines of all matrices, one behind the other.
+        // The lines of all matrices, one after the other.
         let operand = |seed, lines: usize, element| -> Vec<Vec<i32>> {
             let term = |term| values_of(element, integers(seed + 2 * term, lines * k, 4));
             (0..count).map(term).collect()
@@ -133,7 +136,7 @@ impl Problem {
         };
         let operand = |terms: &[Vec<i32>], element: Element, matrices, mn: usize, major| {
             let stored_k = spec.stored_k(case.k) as usize;
-            // Where along k the terms take turns.
+            // The number of elements along k after which the next term follows.
             let span = if count == 1 { stored_k.max(1) } else { 128 / element.bytes() as usize };
             let value = |matrix: usize, line: usize, i: usize| -> f64 {
                 match major {
@@ -192,7 +195,7 @@ impl Problem {
         let (mut a, mut b) = (upload("A", &self.a), upload("B", &self.b));
         let c = upload("C", &self.c);
         if case.k == 0 {
-            // See `Work::k`.
+            // `Work::k` explains why.
             a.address = memory.upload("zeros", &[0; 16], Permission::ReadOnly);
             b.address = a.address;
         }
@@ -246,7 +249,7 @@ impl Problem {
             work.workspace = memory.upload("workspace", &bytes, Permission::ReadWrite);
         }
         let launch = gemm.bind(&work);
-        // A workspace must serve the next launches too, in which its counters stand elsewhere.
+        // A workspace must also serve the next launches, in which its counters have other values.
         let launches = if workspace.bytes > 0 { 3 } else { 1 };
         let mut statistics = None;
         for again in 0..launches {

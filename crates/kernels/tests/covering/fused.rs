@@ -1,5 +1,6 @@
-//! The covering set with epilogues, by turns: every kernel whose results are floats meets two of six, under every kind of launch
-//! and edge. Those of gelu and silu have the code of relu but for the function itself.
+//! The covering set with epilogues. Every kernel whose results are floats has two of six epilogues,
+//! which rotate over the kernels. They run under every kind of launch and edge. Kernels with gelu
+//! and silu differ from those with relu only in the code of the function.
 
 use std::sync::LazyLock;
 
@@ -24,7 +25,7 @@ static KERNELS: LazyLock<[Vec<GemmKernel>; 2]> = LazyLock::new(|| {
             Spec { epilogue: epilogue.parse::<Epilogue>().unwrap().shape(), ..*spec }
         };
         let fused: Vec<_> = specs.iter().enumerate().map(fused).collect();
-        // The widest tiles leave epilogues too few registers.
+        // The widest tiles leave too few registers for epilogues.
         let legal: Vec<_> = fused.iter().filter(|spec| spec.validate().is_ok()).collect();
         assert!(legal.len() * 10 > specs.len() * 9, "{} of {}", legal.len(), specs.len());
         legal
@@ -60,7 +61,7 @@ fn c_and_d_and_a_bias_at_odd_addresses() {
     });
 }
 
-/// A bias is added once to a tile that several compute.
+/// A bias is added once to a tile that several workers compute.
 #[test]
 fn tiles_split_between_two_and_among_many() {
     run(0, Schedule::seeded(24), |spec| {

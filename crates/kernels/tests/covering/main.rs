@@ -1,5 +1,7 @@
-//! The covering set in the emulator: small problems with every kind of edge, some of them batches, under several schedules. Of three schedules of a
-//! test each kernel takes two, by turns: so each meets two thirds of the kernels, and each kernel every kind in some test.
+//! The covering set in the emulator. Small problems have every kind of edge, some of them are
+//! batches, and they run under several schedules. Of a test's three schedules each kernel runs two,
+//! which rotate over the kernels. So each schedule meets two thirds of the kernels, and each kernel
+//! meets every kind of schedule in some test.
 
 #[path = "../common/mod.rs"]
 mod common;
@@ -18,8 +20,9 @@ static KERNELS: LazyLock<Vec<GemmKernel>> = LazyLock::new(|| {
     covering_set().iter().map(build).collect()
 });
 
-/// Runs one case of each kernel under each choice of options, or by turns under two of three: where these are schedules, tests
-/// name them in orders that differ, so that a kernel's turn leaves out one kind here and another there.
+/// Runs one case of each kernel under each choice of options. With three options, which are
+/// schedules, each kernel skips one, and the skipped one rotates over the kernels. Tests list
+/// schedules in different orders, so that a kernel skips different kinds in different tests.
 fn run(case: impl Fn(&Spec) -> Case, options: &[Options]) {
     for (index, gemm) in KERNELS.iter().enumerate() {
         let case = case(gemm.spec());
@@ -50,7 +53,7 @@ fn the_set_is_small_and_has_what_the_catalogue_lacks() {
 
 #[test]
 fn rings_that_wrap_and_tiles_cut_short() {
-    // More tiles than clusters, the last ones with CTAs beyond the edge.
+    // There are more tiles than clusters, and the last tiles have CTAs beyond the edge.
     let case = |spec: &Spec| {
         let (tiles, clusters) = match spec.cluster.size() {
             1 => ([2, 2], 2),
@@ -59,7 +62,7 @@ fn rings_that_wrap_and_tiles_cut_short() {
         };
         Case { clusters, ..Case::ragged(spec, tiles, spec.stages + 2) }
     };
-    // The second run's clusters follow each other, as on a device that has no room for both.
+    // In the second run clusters run one after the other, as on a device that has no room for both.
     let one_by_one = Options { resident_clusters: Some(1), ..under(Schedule::async_late(1)) };
     run(case, &[under(Schedule::round_robin()), one_by_one, under(Schedule::seeded(1))]);
 }
@@ -84,14 +87,14 @@ fn one_k_tile_with_c_in_place() {
     run(case, &schedules.map(under));
 }
 
-/// The same with C and D so many elements off whole 16-byte units.
+/// The same case with C and D `c` and `d` elements beyond whole 16-byte units.
 fn off(case: Case, c: usize, d: usize) -> Case {
     Case { off: [c, d], ..case }
 }
 
 #[test]
 fn c_and_d_that_tma_does_not_move() {
-    // Whole tiles and cut ones, C anywhere.
+    // Tiles are whole and partial, and C is at any place.
     let alone = |spec: &Spec| off(Case::ragged(spec, [2, 2], 2), 0, 1);
     run(alone, &[under(Schedule::seeded(11))]);
     let c_alone = |spec: &Spec| {
@@ -131,7 +134,7 @@ fn no_k_at_all() {
 
 #[test]
 fn tiles_shared_by_workers_that_cross_them() {
-    // Stream-K: three workers on up to four tiles, and whole tiles behind them.
+    // Stream-K: three workers for up to four tiles, followed by whole tiles.
     let case = |spec: &Spec| {
         let (tiles, batch, split, clusters) = match spec.cluster.size() {
             1 => ([1, 2], 2, 3, 3),
@@ -141,14 +144,15 @@ fn tiles_shared_by_workers_that_cross_them() {
         let case = Case::ragged(spec, tiles, 5).split(split, 3, false);
         Case { clusters, ..case.batch(batch, [false; 3]) }
     };
-    // Where clusters follow each other, the last one finds everything there and does all that is left.
+    // If clusters run one after the other, the last one finds all other contributions and does all
+    // remaining work.
     let one_by_one = Options { resident_clusters: Some(1), ..under(Schedule::async_late(5)) };
     run(case, &[one_by_one, under(Schedule::seeded(5)), under(Schedule::round_robin())]);
 }
 
 #[test]
 fn tiles_split_evenly_with_c() {
-    // Split-K: four workers a tile.
+    // Split-K: four workers for each tile.
     let case = |spec: &Spec| {
         let case = Case::ragged(spec, [1, 1], 9).scaled(-1.0, 0.5, CPlace::Apart);
         Case { clusters: 4, ..case.split(2, 8, false).batch(2, [false, false, true]) }
@@ -158,7 +162,7 @@ fn tiles_split_evenly_with_c() {
 
 #[test]
 fn tiles_of_many() {
-    // Narrow pieces; early arrivals hand theirs over where the last ones come after all polls.
+    // Pieces are narrow. Early arrivals hand theirs over if the last ones arrive after all polls.
     let case = |spec: &Spec| {
         let case = Case::ragged(spec, [1, 2], 10).scaled(-1.0, 0.5, CPlace::Apart);
         Case { clusters: 20, ..case.split(2, 20, false) }
@@ -169,7 +173,8 @@ fn tiles_of_many() {
 
 #[test]
 fn one_cluster_in_the_order_of_k() {
-    // Shares that end inside of tiles: the one cluster has tiles of two and of three by turns, and never waits.
+    // Shares end inside of tiles. The one cluster alternates between tiles of two and of three
+    // workers, and never waits.
     let case = |spec: &Spec| {
         let case = Case::ragged(spec, [2, 2], 5);
         Case { clusters: 1, ..case.split(4, 8, false) }

@@ -1,5 +1,6 @@
-//! A covering set of specs: every two choices of types, majors, tile, depth, stages and cluster that are legal together
-//! meet in one of them, whether the catalogue has it or not. Behind them some that few of these pairs lead to.
+//! A covering set of specs. Take any two settings among types, majors, tile, depth, stages and
+//! cluster. If they are legal together, they occur together in one spec of the set, whether the
+//! catalogue has this spec or not. Further specs follow that few of these pairs lead to.
 
 use std::cmp::Reverse;
 
@@ -9,7 +10,7 @@ use pgemm_kernels::{
     catalogue,
 };
 
-/// A, B and output.
+/// Types of A, B and the output.
 const TYPES: [(Element, Element, Element); 10] = [
     (Element::Bf16, Element::Bf16, Element::Bf16),
     (Element::Bf16, Element::Bf16, Element::F32),
@@ -23,7 +24,7 @@ const TYPES: [(Element, Element, Element); 10] = [
     (Element::U8, Element::S8, Element::S32),
 ];
 
-/// Rows of a tile, the consumer warpgroups and how they share it.
+/// Rows of a tile, the number of consumer warpgroups, and their schedule.
 const ROWS: [(u32, u32, Schedule); 10] = [
     (64, 1, Schedule::Cooperative),
     (128, 1, Schedule::Cooperative),
@@ -37,7 +38,8 @@ const ROWS: [(u32, u32, Schedule); 10] = [
     (192, 2, Schedule::PingPong),
 ];
 
-/// Widths of a tile: with each kind of staging tile, and B tiles that are no multiple of a swizzle span.
+/// Widths of a tile. They cover each kind of staging tile, and B tiles that are not a multiple of a
+/// swizzle span.
 const COLUMNS: [u32; 12] = [8, 16, 24, 48, 64, 80, 112, 128, 176, 192, 200, 256];
 
 /// Depths of a stage in bytes.
@@ -56,8 +58,9 @@ const CLUSTERS: [Cluster; 6] = [
 
 const OUTPUT_MAJORS: [OutputMajor; 2] = [OutputMajor::N, OutputMajor::M];
 
-/// Specs whose CTAs fill B's tiles by turns: narrow ones, K-major, in clusters along m. Rings that are and are not a multiple
-/// of the peers, A that is shared in slices, and warpgroups that skip each other's stages.
+/// Specs whose CTAs load whole tiles of B alternately. They are narrow, K-major, and in clusters
+/// along M. Some rings are a multiple of the number of peers and some are not. A is shared in
+/// slices, and warpgroups skip each other's stages.
 const BY_TURNS: [&str; 4] = [
     "bf16-kkm-bf16-64x8x128-s8-w1-c4x1",
     "bf16-kkm-bf16-64x16x128-s5-w1-c4x1",
@@ -65,7 +68,8 @@ const BY_TURNS: [&str; 4] = [
     "bf16-kk-bf16-64x40x64-s3-p2-c2x1",
 ];
 
-/// Types that are not among those above: results of one byte in every kind of staging tile, and integers that are scaled.
+/// Types that are not among those above: results of one byte in every kind of staging tile, and
+/// integers that are scaled.
 const OTHER_TYPES: [&str; 13] = [
     "e5m2-kk-bf16-64x64x128-s3-w1-c1x1",
     "e5m2-kkm-f32-128x16x256-s3-w2-c2x1",
@@ -82,9 +86,10 @@ const OTHER_TYPES: [&str; 13] = [
     "s8-kk-f32-128x64x128-s2-w2-c1x2",
 ];
 
-/// Sums in f16. Sums that are promoted: once a stage and twice, of one m64 block and of two, with room to look ahead and without, with a
-/// column-major D and in clusters. Operands of terms, in rings that wrap. Results with scales, in staging tiles of 16 and of 32
-/// bits and of either major.
+/// Specs with other arithmetic. Some have sums in f16. Some have promoted sums: once or twice in a
+/// stage, of one or two m64 blocks, with and without registers to look ahead, with a column-major D
+/// and in clusters. Some have operands of several terms, in rings that wrap. Some have results with
+/// scales, in staging tiles of 16 and of 32 bits and of either major.
 const ARITHMETIC: [&str; 14] = [
     "f16-mk-f32-256x256x64-s2-w2-c1x1-acc16",
     "f16-kkm-f16-64x16x128-s3-w1-c2x1-acc16",
@@ -109,7 +114,7 @@ const FROM_REGISTERS: [&str; 3] = [
     "tf32-mk-f32-192x32x64-s2-p2-c2x1",
 ];
 
-/// How many choices there are of each kind.
+/// Number of choices of each kind.
 const CHOICES: [usize; 8] = [
     TYPES.len(),
     catalogue::MAJORS.len(),
@@ -123,7 +128,7 @@ const CHOICES: [usize; 8] = [
 
 type Choice = [usize; CHOICES.len()];
 
-/// How many pairs a choice covers.
+/// Number of pairs that a choice covers.
 const PAIRS: usize = CHOICES.len() * (CHOICES.len() - 1) / 2;
 
 fn spec([types, majors, rows, columns, depth, stages, cluster, d_major]: Choice) -> Spec {
@@ -147,15 +152,14 @@ fn spec([types, majors, rows, columns, depth, stages, cluster, d_major]: Choice)
     }
 }
 
-/// The pairs that a choice covers, numbered.
+/// The numbers of the pairs that a choice covers.
 fn pairs(choice: &Choice) -> impl Iterator<Item = usize> {
     let numbered = |kind: usize| CHOICES[..kind].iter().sum::<usize>() + choice[kind];
     let all: usize = CHOICES.iter().sum();
     (0..CHOICES.len()).flat_map(move |i| (0..i).map(move |j| numbered(i) * all + numbered(j)))
 }
 
-/// The covering specs, those by turns, those of other types, those with arithmetic of their own, and some whose A goes through
-/// registers.
+/// The covering specs, and all lists of further specs.
 pub fn covering_set() -> Vec<Spec> {
     let named = BY_TURNS.into_iter().chain(OTHER_TYPES).chain(ARITHMETIC).chain(FROM_REGISTERS);
     let named = named.map(|name| name.parse().unwrap_or_else(|error| panic!("{error}")));
@@ -166,7 +170,7 @@ pub fn covering_set() -> Vec<Spec> {
 struct Candidate {
     choice: Choice,
     pairs: [u16; PAIRS],
-    /// Of them, how many were missing when they were last counted.
+    /// Number of its pairs that were missing when they were last counted.
     gain: usize,
     size: u32,
 }
@@ -183,7 +187,8 @@ impl Candidate {
     }
 }
 
-/// Takes the spec that covers most of what is left, the smallest of these, until nothing is.
+/// Takes the spec that covers most of the missing pairs, and the smallest of several such specs,
+/// until no pair is missing.
 fn pairwise() -> Vec<Spec> {
     let mut legal: Vec<Candidate> = (0..CHOICES.iter().product())
         .map(|mut index: usize| {
@@ -205,7 +210,7 @@ fn pairwise() -> Vec<Spec> {
     loop {
         let mut best: Option<(usize, Reverse<u32>, Choice)> = None;
         for candidate in &mut legal {
-            // What it covers of what is missing never becomes more.
+            // The number of missing pairs that a candidate covers never increases.
             if best.is_some_and(|(gain, ..)| candidate.gain < gain) {
                 continue;
             }

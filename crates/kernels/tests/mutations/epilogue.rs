@@ -8,7 +8,7 @@ use pgemm_ir::{CompareOp, Constant, Inst, Op, Rule, Special};
 use crate::common::{CPlace, Case};
 use crate::mutant::{ALONE, Edit, Subject, WIDE};
 
-/// The wait before a CTA ends, whose stores must have read shared memory by then.
+/// The wait before a CTA ends. Its stores must have read shared memory by then.
 const DRAIN: &str = "self.b.bulk_wait_read(0);";
 
 #[test]
@@ -58,7 +58,8 @@ fn barrier_in_the_branch_of_one_thread() {
                 let fence =
                     block.insts.iter().position(|inst| matches!(inst.op, Op::FenceProxy(_)));
                 if let Some(fence) = fence {
-                    // The barrier after the fence, and the branch after that: of its second side, the branch of one thread.
+                    // The barrier after the fence is moved, and so is the branch after it. That
+                    // branch is on the second side, the branch of one thread.
                     let sync = block.insts.remove(fence + 1);
                     assert!(matches!(sync.op, Op::BarrierSync { .. }));
                     let by_tma = &mut block.insts[fence + 1].blocks[1];

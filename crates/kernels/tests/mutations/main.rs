@@ -1,5 +1,6 @@
-//! Planted bugs: each test breaks a real kernel in one way that a person might, and asks the verifier (where the rules
-//! decide it) and the emulator (always) to say so, at the source line concerned.
+//! Planted bugs. Each test breaks a real kernel in a way in which a person might break it. The
+//! verifier has to find it if the rules decide it, and the emulator always has to find it, at the
+//! source line concerned.
 
 #[path = "../common/mod.rs"]
 mod common;

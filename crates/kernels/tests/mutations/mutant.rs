@@ -1,4 +1,4 @@
-//! Kernels, changed, and what verifier and emulator say of them.
+//! Mutants: changed kernels, and the findings of verifier and emulator about them.
 
 use std::fs;
 use std::mem;
@@ -16,16 +16,16 @@ pub const ALONE: &str = "bf16-kk-bf16-128x64x64-s3-w2-c1x1";
 /// A kernel whose tiles are stored in an even number of steps.
 pub const WIDE: &str = "bf16-kk-f32-128x128x64-s3-w2-c1x1";
 
-/// A kernel with CTAs that fill each other's B tiles.
+/// A kernel whose CTAs load parts of each other's B tiles.
 pub const PAIR: &str = "bf16-kk-bf16-128x64x64-s3-w2-c2x1";
 
-/// The same with B tiles that do not divide, so that the CTAs take turns.
+/// The same kernel with B tiles that cannot be divided, so that the CTAs alternate.
 pub const TURNS: &str = "bf16-kk-bf16-128x24x64-s3-w2-c2x1";
 
 /// A kernel that loads A to registers.
 pub const REGISTERS: &str = "tf32-mk-f32-128x16x32-s3-w2-c1x1";
 
-/// A kernel to break, and a problem that it solves as it is.
+/// A kernel to break, and a problem that the unchanged kernel solves.
 pub struct Subject {
     pub gemm: GemmKernel,
     problem: Problem,
@@ -59,7 +59,7 @@ impl Subject {
         self.rewrite(|inst, line| if remove(inst, line) { Edit::Remove } else { Edit::Keep })
     }
 
-    /// The kernel with other operations in place of some.
+    /// The kernel with some operations replaced.
     pub fn with_op(self, replace: impl Fn(&Op, &str) -> Option<Op>) -> Mutant {
         self.rewrite(|inst, line| match replace(&inst.op, line) {
             None => Edit::Keep,
@@ -100,7 +100,7 @@ impl Subject {
         Mutant { gemm, problem: self.problem }
     }
 
-    /// The kernel after `edit` of each instruction, which is also given its source line.
+    /// The kernel after `edit` of each instruction. `edit` also gets the instruction's source line.
     pub fn rewrite(self, mut edit: impl FnMut(&mut Inst, &str) -> Edit) -> Mutant {
         let mut gemm = self.gemm;
         let lines: Vec<String> = gemm.kernel.locations.iter().map(source_line).collect();
@@ -126,7 +126,7 @@ impl Subject {
     }
 }
 
-/// What became of an instruction.
+/// The result of editing an instruction.
 pub enum Edit {
     Keep,
     Changed,
@@ -140,7 +140,7 @@ pub struct Mutant {
 }
 
 impl Mutant {
-    /// The verifier accepts it: what is wrong depends on values that only a run has.
+    /// The verifier accepts it, since the error depends on values that only a run has.
     pub fn verifier_accepts(self) -> Mutant {
         verify(&self.gemm.kernel).unwrap_or_else(|error| panic!("{error}"));
         self
@@ -157,7 +157,7 @@ impl Mutant {
         self
     }
 
-    /// What goes wrong under each schedule, as it is asked for.
+    /// The failures under each schedule, computed on demand.
     fn failures(&self) -> impl Iterator<Item = Failure> {
         schedules().into_iter().filter_map(|schedule| {
             let options = Options { schedule, max_steps: 1_000_000, ..Options::default() };
@@ -170,7 +170,7 @@ impl Mutant {
         failure.to_string().lines().take(5).collect::<Vec<_>>().join("\n")
     }
 
-    /// The kernel goes through all motions as it should, and D is wrong.
+    /// The kernel runs without reports, and D is wrong.
     pub fn computes_something_else(&self) {
         let failures: Vec<Failure> = self.failures().collect();
         assert_eq!(failures.len(), schedules().len());
@@ -179,8 +179,9 @@ impl Mutant {
         }
     }
 
-    /// The emulator reports `kind` under one of the schedules, its sites at lines of the kernels' source that contain
-    /// `lines`, and the report's own schedule leads to the same report.
+    /// The emulator reports `kind` under one of the schedules. The sites of the report are at lines
+    /// of the kernels' source that contain `lines`. The report's own schedule leads to the same
+    /// report.
     pub fn emulator_reports(&self, kind: ReportKind, lines: &[&str]) {
         let names = |report: &Report| {
             let at: Vec<String> =
@@ -206,7 +207,7 @@ impl Mutant {
     }
 }
 
-/// The schedules that a bug has to show under at least one of.
+/// The schedules. A bug has to show under at least one of them.
 fn schedules() -> Vec<Schedule> {
     let mut schedules = vec![Schedule::round_robin()];
     for seed in 1..=4 {

@@ -40,7 +40,7 @@ fn fragments_loaded_while_others_are_multiplied() {
             _ => None,
         })
         .verifier_refuses(Rule::InFlight, "self.b.load_shared::")
-        // The stage is freed too early too, which shows first.
+        // The stage is also freed too early, which shows first.
         .emulator_reports(ReportKind::Race, &["map.load(", "batch.mma_of_registers("]);
 }
 

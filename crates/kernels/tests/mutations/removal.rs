@@ -1,4 +1,4 @@
-//! Nothing in the kernels is there without need: each effect, removed alone, is noticed in the emulator.
+//! Kernels without unneeded effects: if one effect is removed, the emulator notices.
 
 use pgemm_emulator::{Options, Schedule};
 use pgemm_ir::{Inst, Kernel, Location, Op, RegisterChange};
@@ -7,8 +7,8 @@ use pgemm_kernels::{GemmKernel, Spec};
 use crate::common::{CPlace, Case, Problem};
 use crate::mutant::{ALONE, PAIR, TURNS, WIDE};
 
-/// Whether an instruction acts on something that the emulator has. It has neither caches nor other grids, and no limit to the
-/// registers that a thread needs: only the assembler knows these.
+/// Whether an instruction affects something that the emulator models. The emulator has neither
+/// caches nor other grids, and no limit on a thread's registers. Only the assembler knows these.
 fn has_effect(inst: &Inst) -> bool {
     match inst.op {
         Op::Yield
@@ -20,7 +20,7 @@ fn has_effect(inst: &Inst) -> bool {
     }
 }
 
-/// The kernel without its `index`th effect, and where that was.
+/// The kernel without its effect number `index`, and the location of that effect.
 fn without_effect(kernel: &Kernel, index: usize) -> Option<(Kernel, Op, Location)> {
     let mut mutant = kernel.clone();
     let mut seen = 0;
@@ -42,21 +42,21 @@ fn every_effect_is_missed(name: &str) {
     let gemm = GemmKernel::build(&spec).unwrap();
     let case = Case { clusters: 2, ..Case::ragged(&spec, [2, 2], spec.stages + 2) };
     let two_products = Case { clusters: 2, ..Case::ragged(&spec, [1, 2], spec.stages + 2) };
-    // Each needs something that the others do without.
+    // Each problem needs some effect that the others do not need.
     let mut problems = [
         case,
         case.scaled(1.0, 1.0, CPlace::InPlace),
-        // Two workers for most tiles, and many.
+        // Two workers for most tiles, and many workers.
         case.split(4, 3, false).scaled(1.0, 1.0, CPlace::InPlace),
         two_products.batch(2, [false; 3]).split(4, 14, false),
         case.split(2, 7, false).scaled(1.0, 1.0, CPlace::InPlace),
         case.split(2, 5, true),
-        // So many that each adds up a narrow piece, with and without C.
+        // So many workers that each adds up a narrow piece, with and without C.
         Case { k: spec.tile.k * 10, ..case }.split(2, 20, false),
         Case { k: spec.tile.k * 10, ..case }.split(2, 20, false).scaled(1.0, 1.0, CPlace::InPlace),
-        // A worker that has stored a whole tile finishes a part of the next at once.
+        // A worker that has stored a whole tile immediately finishes a part of the next tile.
         Case { k: spec.tile.k * 3, ..case }.split(4, 3, false),
-        // Without TMA's help.
+        // Threads move C and D instead of TMA.
         Case { off: [1, 1], ..case.scaled(1.0, 1.0, CPlace::InPlace) },
         Case { off: [1, 1], ..case.split(4, 14, false).scaled(1.0, 1.0, CPlace::InPlace) },
         Case { off: [1, 1], ..case.split(4, 3, false).scaled(1.0, 1.0, CPlace::InPlace) },
@@ -79,7 +79,7 @@ fn every_effect_is_missed(name: &str) {
             let options = Options { schedule, max_steps: 1_000_000, ..Options::default() };
             let fails = |problem: &Problem| problem.run(&mutant, options.clone()).is_err();
             let first = problems.iter().position(fails);
-            // What is removed next is most likely noticed there too.
+            // The next removal is most likely noticed by the same problem.
             first.inspect(|&first| problems[..=first].rotate_right(1)).is_some()
         });
         assert!(noticed, "{name} does as well without {op:?} at {location}");
@@ -93,7 +93,7 @@ fn of_a_cta_alone() {
     every_effect_is_missed(ALONE);
 }
 
-/// Several pieces of each tile to own.
+/// Each worker owns several pieces of a tile.
 #[test]
 fn of_a_wide_tile() {
     every_effect_is_missed(WIDE);

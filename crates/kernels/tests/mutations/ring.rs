@@ -153,7 +153,7 @@ fn shared_tile_sent_to_one_cta_only() {
         .emulator_reports(ReportKind::Deadlock, &["ring.wait_full("]);
 }
 
-/// The kernel whose CTAs compare the turn with their index in another way.
+/// The kernel whose CTAs compare the stage's turn with their index by another comparison.
 fn other_turns(compare: CompareOp) -> Mutant {
     Subject::new(TURNS).with_op(|op, line| match *op {
         Op::Compare(CompareOp::Eq) if line.contains("let my_turn") => Some(Op::Compare(compare)),

@@ -1,4 +1,5 @@
-//! A CTA: `crates/kernels/src/resident/tickets.rs`, and what producer and consumers do with a tile, `resident.rs`.
+//! A CTA, as in `crates/kernels/src/resident/tickets.rs`, and the handling of a tile by producer
+//! and consumers, as in `resident.rs`.
 
 use crate::explore::{Property, Stop};
 use crate::memory::Order::{Ordered, Relaxed};
@@ -6,17 +7,18 @@ use crate::memory::{View, learn};
 use crate::model::{End, GIVEN_UP, LAST, RING, place};
 use crate::turn::Turn;
 
-/// Tiles that a CTA knows of at once, beside the one that is found.
+/// Number of tiles that a CTA holds at once, in addition to the tile that is being found.
 const AHEAD: usize = 2;
 
-/// What a tile's value says when it was computed of what its job comes after, and else.
+/// The value of a tile that was computed from the correct results of its dependency, and the value
+/// of any other tile.
 const RIGHT: u32 = 1;
 const WRONG: u32 = 2;
 
-/// A tile on its way to the consumer, or that no more will come.
+/// A tile on its way to the consumer. `None` says that no more will come.
 #[derive(Clone, Hash)]
 pub struct Handed {
-    /// Its job's number and record, and its place in the job.
+    /// The number and the record of its job, and its index in the job.
     tile: Option<(u32, u32, u32)>,
     pub view: View,
 }
@@ -37,7 +39,7 @@ pub struct Tickets {
     at: Draws,
 }
 
-/// A slot as it is seen while searching.
+/// A slot as it was read during the search.
 struct Seen {
     first: u32,
     job: u32,
@@ -90,14 +92,14 @@ impl Tickets {
         }
     }
 
-    /// Finds a ticket's tile, and hands it on when its job may begin.
+    /// Finds a ticket's tile, and passes it on when its job may begin.
     fn hand_on(&mut self, turn: &mut Turn<'_>, ticket: u32) -> Result<&'static str, Stop> {
         if turn.state.handed[self.cta].len() == AHEAD {
             return Err(Stop::Blocked);
         }
         let there = |published: u32| published != GIVEN_UP && ticket < published & 0xff;
         let order = turn.rules.await_published;
-        // Both words in one load, each for itself.
+        // One load reads both words, but each word may have a different age.
         let knows = turn.knows().clone();
         let beside = turn.load(place::LATEST, order);
         let learnt = std::mem::replace(turn.knows(), knows);
@@ -129,7 +131,8 @@ impl Tickets {
         Seen { first: name & 0xff, job: name >> 8, record: record & 0xff, tiles: record >> 8 }
     }
 
-    /// The last job published, by what is said beside where that is its own.
+    /// The last job that was published. The word beside the published word is used if it names this
+    /// job.
     fn latest(turn: &mut Turn<'_>, [published, beside]: [u32; 2]) -> Seen {
         let job = (published >> 8 & 0x7f) - 1;
         if beside >> 16 != job && turn.rules.latest_names_job {
@@ -140,14 +143,14 @@ impl Tickets {
         Seen { first, job, record: beside >> 8 & 0xff, tiles }
     }
 
-    /// The latest job that has begun by a ticket, among those in the ring.
+    /// The last job in the ring that begins at or before a ticket's tile.
     fn find(&self, turn: &mut Turn<'_>, ticket: u32, words: [u32; 2]) -> Result<(u32, Seen), Stop> {
         let latest = (words[0] >> 8 & 0x7f) - 1;
         for back in 0..RING as u32 {
             let job = latest.wrapping_sub(back);
             let seen = if back == 0 { Self::latest(turn, words) } else { Self::seen(turn, job) };
             let begins_by = seen.job != job || ticket >= seen.first;
-            // The guess, if all had as many tiles.
+            // The guess is right if all jobs have as many tiles.
             let hit = seen.job == job && ticket.wrapping_sub(seen.first) < seen.tiles;
             if begins_by || hit {
                 return Ok((job, seen));
@@ -156,7 +159,7 @@ impl Tickets {
         Err(Property::RightJob.violated(format!("ticket {ticket} is of no job in the ring")))
     }
 
-    /// Waits for the jobs that one comes after; gives whether that was not broken off.
+    /// Waits for the dependencies of a job. Returns whether they are done, and not given up.
     fn wait_for_others(&self, turn: &mut Turn<'_>, job: u32) -> Result<bool, Stop> {
         let slot = job as usize % RING;
         let reads = place::REST_READ + 2 * self.cta * RING + slot;
@@ -192,7 +195,7 @@ enum Works {
     },
 }
 
-/// Producer and consumers.
+/// The producer and the consumers of a CTA.
 #[derive(Clone, Hash)]
 pub struct Consumer {
     pub cta: usize,
@@ -204,8 +207,9 @@ impl Consumer {
         Consumer { cta, at: Works::default() }
     }
 
-    /// It takes what is its own, and stores what nobody reads without being told; of what it says then others may find the old values as
-    /// well as the new.
+    /// True while it takes only its own tile, or stores words that other threads do not read before
+    /// they are told. Of the word that tells them, others may find the old value as well as the new
+    /// one.
     pub fn goes_first(&self) -> bool {
         matches!(self.at, Works::Take | Works::Complete { .. })
     }
@@ -256,7 +260,8 @@ impl Consumer {
         }
     }
 
-    /// Reads what the job comes after, with what the tile was handed on with: the producer is another thread. Then stores D.
+    /// Reads the results of the dependency with the knowledge that came with the tile, since the
+    /// producer is another thread. Then stores D.
     fn compute(
         &self,
         turn: &mut Turn<'_>,
@@ -288,7 +293,7 @@ impl Consumer {
         turn.store(place, value, Relaxed)
     }
 
-    /// Tells everybody that a job is done.
+    /// Reports to all threads that a job is done.
     fn complete(&self, turn: &mut Turn<'_>, job: u32) -> Result<(), Stop> {
         let slot = job as usize % RING;
         if turn.rules.completion_fence {
@@ -311,7 +316,7 @@ impl Consumer {
         Ok(())
     }
 
-    /// Tells the relay that a job's slot is free.
+    /// Reports to the relay that a job's slot is free.
     fn free(&self, turn: &mut Turn<'_>, job: u32) -> Result<(), Stop> {
         let place = place::FREED + job as usize % RING;
         if turn.rules.counts_freed {

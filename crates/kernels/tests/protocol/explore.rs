@@ -1,32 +1,34 @@
-//! All runs of a model: every thread's every next step, from every state that was not seen before.
+//! The exploration of all runs of a model. It takes every next step of every thread, from every
+//! state that was not visited before.
 
 use std::collections::HashMap;
 use std::hash::{Hash, Hasher};
 
-/// Why a step was not taken.
+/// The reason why a step was not taken.
 pub enum Stop {
-    /// It waits for something.
+    /// The thread waits.
     Blocked,
-    /// Something is wrong.
+    /// The step violates a property.
     Wrong(Violation),
 }
 
-/// What went wrong.
+/// The property that was violated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Property {
-    /// Every job that was taken is done, and everybody comes to an end.
+    /// Every job that was taken is done, and every thread ends.
     NothingIsMissed,
     /// No tile is computed twice.
     Once,
-    /// The tile of a ticket is its job's.
+    /// A ticket's tile belongs to the job that was found for it.
     RightJob,
-    /// What others may still read is not overwritten, nor read before it is there.
+    /// No word is overwritten while others may read it, or read before it is written.
     NoRace,
-    /// What a job reads of others is complete.
+    /// The results that a job reads from other jobs are complete.
     AfterOthers,
-    /// What a ticket says is done is complete, and what it says is given up is not said to be done.
+    /// A job that a ticket reports as done is complete. A job that it reports as given up is never
+    /// reported as done.
     DoneIsDone,
-    /// The next launch finds the queue in order.
+    /// The next launch finds the queue in a consistent state.
     LeftInOrder,
 }
 
@@ -42,7 +44,8 @@ impl Property {
     }
 }
 
-/// The choices within a step: which of several values a load finds, and the like. Runs of the step go through all of them.
+/// The choices within a step, such as which of several values a load finds. The step runs once for
+/// each combination of choices.
 #[derive(Default)]
 pub struct Choices {
     made: Vec<(usize, usize)>,
@@ -50,7 +53,7 @@ pub struct Choices {
 }
 
 impl Choices {
-    /// One of `count`, at least one.
+    /// Chooses a number below `count`, which is at least one.
     pub fn choose(&mut self, count: usize) -> usize {
         if self.next == self.made.len() {
             self.made.push((0, count));
@@ -59,7 +62,7 @@ impl Choices {
         self.made[self.next - 1].0
     }
 
-    /// Makes ready for the next run; gives whether there is one.
+    /// Advances to the next combination of choices. Returns whether there is one.
     fn advance(&mut self) -> bool {
         self.next = 0;
         while let Some((choice, count)) = self.made.pop() {
@@ -72,7 +75,7 @@ impl Choices {
     }
 }
 
-/// What is explored.
+/// A model that can be explored.
 pub trait Model {
     type State: Clone + Hash;
 
@@ -81,11 +84,11 @@ pub trait Model {
     /// The threads that may take a step.
     fn threads(&self, state: &Self::State) -> Vec<usize>;
 
-    /// Whether a thread's next step, if it can be taken, may go before all others': what others do before it they can do after it as
-    /// well, and it opens no less to them.
+    /// Whether a thread's next step, if it can be taken, may go before all steps of others. All
+    /// that others can do before it, they can also do after it, and it enables no less for them.
     fn goes_first(&self, state: &Self::State, thread: usize) -> bool;
 
-    /// Lets a thread take a step, and gives what it did.
+    /// Lets a thread take a step, and returns a description of the step.
     fn step(
         &self,
         state: &mut Self::State,
@@ -93,7 +96,7 @@ pub trait Model {
         choices: &mut Choices,
     ) -> Result<&'static str, Stop>;
 
-    /// Whether a state in which nobody can take a step is as the end has to be.
+    /// Checks a final state, in which no thread can take a step.
     fn end(&self, state: &Self::State) -> Result<(), Violation>;
 }
 
@@ -103,7 +106,8 @@ pub struct Found {
     pub steps: Vec<(usize, &'static str)>,
 }
 
-/// Words multiplied into one: of a million states two are taken for one with a probability of 1 in 10^7.
+/// A fingerprint of a state, made by multiplying its words. Among a million states, two have the
+/// same fingerprint with a probability of 1 in 10^7.
 #[derive(Default)]
 struct Fingerprint(u64);
 
@@ -137,7 +141,8 @@ fn fingerprint(state: &impl Hash) -> u64 {
 
 type Successor<S> = (usize, &'static str, S);
 
-/// What threads may do next, and what goes wrong if something does. Where `reduced`, who can go first goes alone.
+/// The steps that threads may take next, and the violations that steps cause. If `reduced`, a
+/// thread that can go first is the only one to take a step.
 fn successors<M: Model>(
     model: &M,
     state: &M::State,
@@ -166,10 +171,10 @@ fn successors<M: Model>(
     Ok(all)
 }
 
-/// Goes through all states, depth first, and gives their number. A run that comes back to a state of its own is a violation too: it
-/// may go on for ever.
+/// Visits all states depth first, and returns their number. A run that returns to one of its own
+/// states is a violation too, since it may go on forever.
 pub fn explore<M: Model>(model: &M, reduced: bool) -> Result<usize, Found> {
-    // Whether a state is on the way to the present one.
+    // The value says whether a state is on the path to the current one.
     let mut seen = HashMap::from([(fingerprint(&model.start()), true)]);
     let mut path: Vec<(u64, Vec<Successor<M::State>>)> = Vec::new();
     let mut steps = Vec::new();

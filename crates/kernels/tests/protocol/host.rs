@@ -1,4 +1,5 @@
-//! The host: `crates/gemm/src/engine`. Threads that submit, a stream that does, the thread that its bell wakes, and who ends it all.
+//! The host, as in `crates/gemm/src/engine`. Several threads and a stream submit jobs. One thread
+//! is woken by the stream's bell, and another thread ends the queue.
 
 use pgemm_kernels::resident::layout::doorbell;
 
@@ -8,7 +9,7 @@ use crate::memory::learn;
 use crate::model::{ABORTED, End, HOST, LOOK, OPEN, SLOTS, STOPPED, STREAM, Scenario, place};
 use crate::turn::Turn;
 
-/// Sees to it that a kernel runs that will look at the doorbells: `keep_running`.
+/// The steps of `keep_running`, which ensures that a running kernel will read the doorbells.
 #[derive(Clone, Copy, Default, Hash)]
 enum Keep {
     #[default]
@@ -18,7 +19,7 @@ enum Keep {
     Launched(u32),
 }
 
-/// Whether it is through, and what it did.
+/// The next step, or `None` at the end, and a description of what was done.
 type Kept = Result<(Option<Keep>, &'static str), Stop>;
 
 impl Keep {
@@ -62,12 +63,12 @@ impl Keep {
         }
     }
 
-    /// What was launched is only said then.
+    // A launch is announced only afterwards.
     fn goes_first(self) -> bool {
         matches!(self, Keep::Launched(_))
     }
 
-    /// The launches until now where the kernel of the last one has left.
+    /// The number of launches so far, if the kernel of the last one has left.
     fn left(turn: &mut Turn<'_>) -> Option<u32> {
         let launches = turn.load(place::LAUNCHES, Ordered);
         let state = turn.load(place::STATE, Ordered);
@@ -87,12 +88,13 @@ enum Submits {
     Wait,
 }
 
-/// A thread that submits jobs to the host's lane, one after the other, and then waits for all.
+/// A thread that submits jobs to the host's lane one after the other, and then waits for all of
+/// them.
 #[derive(Clone, Hash)]
 pub struct Submitter {
     thread: usize,
     at: Submits,
-    /// Numbers in the lane that its jobs have.
+    /// The numbers of its jobs in the lane.
     numbers: Vec<u32>,
 }
 
@@ -105,7 +107,7 @@ impl Submitter {
         matches!(self.at, Submits::Wait)
     }
 
-    /// Where nobody else locks the lane or ends it all, and while it only waits for jobs.
+    /// True if no other thread locks the lane or ends the queue, and while it only waits for jobs.
     pub fn goes_first(&self, scenario: &Scenario) -> bool {
         let alone = scenario.submitters.len() == 1 && scenario.end == End::Idle;
         match self.at {
@@ -184,7 +186,7 @@ impl Submitter {
             let word = (lane * SLOTS) as u32 + number % SLOTS as u32;
             (word + 1) | ((number + 1) << 8)
         });
-        // Two are many here.
+        // Two tiles count as many here.
         let tiles = if turn.scenario.jobs[job].tiles == 1 { 1 } else { 0 };
         turn.state.lane.next = number + 1;
         turn.state.lane.hint = if after == 0 { [job as u32, tiles] } else { LOOK };
@@ -213,7 +215,7 @@ fn ring(turn: &mut Turn<'_>) -> Result<(), Stop> {
     turn.store(place::COUNT, lane.next, turn.rules.ring)
 }
 
-/// Finds that jobs were given up and the kernel has left.
+/// Checks that jobs were given up and that the kernel has left.
 fn wait_for_the_end(turn: &mut Turn<'_>) -> Result<(), Stop> {
     turn.wait(place::PHASE, Ordered, |phase| phase == ABORTED)?;
     if !turn.stream_is_idle() {
@@ -224,7 +226,7 @@ fn wait_for_the_end(turn: &mut Turn<'_>) -> Result<(), Stop> {
     Ok(())
 }
 
-/// Waits for a job to be done, and looks at what it stored; or finds that it is given up.
+/// Waits until a job is done and checks its result, or finds that the job is given up.
 fn wait_for(turn: &mut Turn<'_>, lane: usize, number: u32, job: usize) -> Result<(), Stop> {
     let told = place::TOLD + lane * SLOTS + number as usize % SLOTS;
     if turn.scenario.end == End::Abort && turn.choices.choose(2) == 1 {
@@ -254,7 +256,8 @@ enum Streams {
     Wait,
 }
 
-/// A stream with a job of the second lane: it rings when it gets there, then the bell, and waits.
+/// A stream with a job of the second lane. When the stream reaches the job, it rings the doorbell
+/// and then the bell, and waits.
 #[derive(Clone, Default, Hash)]
 pub struct Stream {
     at: Streams,
@@ -331,14 +334,14 @@ enum Ends {
     Leave,
 }
 
-/// Who stops or aborts.
+/// The thread that stops or aborts the queue.
 #[derive(Clone, Default, Hash)]
 pub struct Ender {
     at: Ends,
 }
 
 impl Ender {
-    /// With a lock that it holds, and while it only waits.
+    /// True while it holds a lock, and while it only waits.
     pub fn goes_first(&self) -> bool {
         matches!(self.at, Ends::Say | Ends::Ring | Ends::Leave)
     }

@@ -1,5 +1,6 @@
-//! The resident kernel's queue protocol, checked in all of its runs: a model of it, under every interleaving of its steps and with every
-//! value that release and acquire let a load find. docs/resident.md tells what is checked, and what is not.
+//! The resident kernel's queue protocol, checked in all of its runs. A model of it runs under every
+//! interleaving of its steps. Each load returns every value that release and acquire allow.
+//! docs/resident.md describes what is checked, and what is not.
 
 mod cta;
 mod explore;
@@ -98,7 +99,7 @@ const STOP: Scenario = Scenario { name: "stop around the idle time", end: End::S
 const ALL: [Scenario; 11] =
     [IDLE, THREADS, BESIDE, CTAS, CHAIN, RING, AGAIN, ABORT, ABORT_IDLE, ABORT_BEHIND, STOP];
 
-/// A job of the host's that comes after one of a stream's: not allowed, see docs/resident.md.
+/// A job of the host that depends on a job of a stream. This is not allowed (see docs/resident.md).
 const ACROSS: Scenario = Scenario {
     name: "a job after a stream's",
     jobs: &[after(1, 1), of_stream(1)],
@@ -113,13 +114,13 @@ fn story(Found { violation, steps }: &Found) -> String {
     format!("{:?}: {}{steps}", violation.property, violation.what)
 }
 
-/// Goes through all runs of a scenario, in which nothing may go wrong, and gives the number of states.
+/// Visits all runs of a scenario in which no violation may occur, and returns the number of states.
 fn all_right(scenario: &Scenario, rules: &Rules, reduced: bool) -> usize {
     explore(&Protocol { scenario, rules }, reduced)
         .unwrap_or_else(|found| panic!("{}: {}", scenario.name, story(&found)))
 }
 
-/// What goes wrong in some run of a scenario.
+/// The violation that occurs in some run of a scenario.
 fn goes_wrong(name: &str, scenario: &Scenario, rules: &Rules, reduced: bool) -> Found {
     match explore(&Protocol { scenario, rules }, reduced) {
         Ok(states) => panic!("{name}: nothing goes wrong in {states} states"),
@@ -141,7 +142,8 @@ fn every_run_is_right() {
     println!("{all} states");
 }
 
-/// Name, scenario, what is violated first, and what breaks a rule.
+/// The name, the scenario, the property that is violated first, and the function that breaks a
+/// rule.
 type Mutation = (&'static str, &'static Scenario, Property, fn(&mut Rules));
 
 const MUTATIONS: &[Mutation] = {
@@ -198,7 +200,7 @@ fn every_broken_rule_is_found() {
     }
 }
 
-/// Scenario, and what leaves a rule out.
+/// A scenario, and the function that omits a rule.
 type Saving = (&'static Scenario, fn(&mut Rules));
 
 #[test]

@@ -1,15 +1,17 @@
-//! Memory as release and acquire make it: a place has had several values, and a thread may still find any that is not older than what it
-//! knows of. Stores carry what their thread knew, loads that acquire learn it, and sequentially consistent fences pass on what all such
-//! fences before knew. Loads do not find what is stored later (no thread's load waits for its own stores), and scopes are not told
-//! apart.
+//! Memory with release and acquire semantics. A place has had several values, and a thread may find
+//! any that is not older than the one that it knows of. Stores carry the knowledge of their thread,
+//! and loads that acquire learn it. Sequentially consistent fences pass on the knowledge of all
+//! earlier such fences. Two things are not modelled: loads do not find values that are stored later
+//! (no thread's load waits for its own stores), and all scopes are equal.
 
-/// Places that there are at most.
+/// Maximum number of places.
 pub const PLACES: usize = 56;
 
-/// For each place the latest value that somebody knows of, as its number; 0 is older than all that can be found.
+/// For each place, the number of the latest value that is known. 0 is older than all values that
+/// can be found.
 pub type View = [u8; PLACES];
 
-/// What everybody knows at the start.
+/// The knowledge of every thread at the start.
 pub const START: View = [1; PLACES];
 
 pub fn learn(view: &mut View, other: &View) {
@@ -18,7 +20,8 @@ pub fn learn(view: &mut View, other: &View) {
     }
 }
 
-/// Of a load `Ordered` is acquire, of a store release, of an atomic operation both.
+/// The order of an access. `Ordered` is acquire for a load, release for a store, and both for an
+/// atomic operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Order {
     Relaxed,
@@ -31,7 +34,7 @@ struct Message {
     view: View,
 }
 
-/// What a thread knows, and what its relaxed stores carry: what it knew at its last fence.
+/// The knowledge of a thread, and the knowledge at its last fence, which its relaxed stores carry.
 #[derive(Clone, Hash)]
 pub struct Knowledge {
     pub now: View,
@@ -43,7 +46,7 @@ impl Knowledge {
         Knowledge { now: view, released: view }
     }
 
-    /// A release and acquire fence, of which only the release is used.
+    /// A release and acquire fence. Only its release is used.
     pub fn fence(&mut self) {
         self.released = self.now;
     }
@@ -56,14 +59,15 @@ impl Knowledge {
     }
 }
 
-/// A thread that stores without knowing what was stored there, or reads what it does not know to be the latest.
+/// A thread stored without knowing the latest value, or read a value that it does not know to be
+/// the latest.
 pub struct Race;
 
-/// The values of all places that somebody may still find, oldest first.
+/// The values of all places that some thread may still find, oldest first.
 #[derive(Clone, Hash)]
 pub struct Memory {
     messages: Vec<Message>,
-    /// Where each place's begin.
+    /// The start of each place's values.
     starts: [u16; PLACES + 1],
 }
 
@@ -82,12 +86,12 @@ impl Memory {
         (self.starts[place + 1] - self.starts[place]) as u8
     }
 
-    /// The latest value, for those who look from outside.
+    /// The latest value, for checks only.
     pub fn peek(&self, place: usize) -> u32 {
         self.messages[self.start(place + 1) - 1].value
     }
 
-    /// The numbers of values that can be found, with the values.
+    /// The values that can be found, with their numbers.
     pub fn candidates(
         &self,
         place: usize,
@@ -98,7 +102,7 @@ impl Memory {
             .map(move |at| (at, self.messages[self.start(place) + usize::from(at) - 1].value))
     }
 
-    /// Finds a value by its number.
+    /// Loads the value with this number.
     pub fn load(&self, place: usize, number: u8, order: Order, who: &mut Knowledge) -> u32 {
         let message = &self.messages[self.start(place) + usize::from(number) - 1];
         who.now[place] = number;
@@ -108,7 +112,7 @@ impl Memory {
         message.value
     }
 
-    /// Every word has one writer at a time, who knows what was stored there last.
+    /// Stores a value. Every word has one writer at a time, and the writer knows the latest value.
     pub fn store(
         &mut self,
         place: usize,
@@ -123,7 +127,7 @@ impl Memory {
         Ok(())
     }
 
-    /// Changes the latest value as one operation, and gives what it was.
+    /// Changes the latest value in one atomic operation, and returns the previous value.
     pub fn update(
         &mut self,
         place: usize,
@@ -135,7 +139,7 @@ impl Memory {
         if order == Order::Ordered {
             learn(&mut who.now, &before.view);
         }
-        // It carries on what the one before carried.
+        // The new value also carries the knowledge of the previous one.
         self.append(place, change(before.value), order, Some(before.view), who);
         before.value
     }
@@ -160,7 +164,8 @@ impl Memory {
         self.starts[place + 1..].iter_mut().for_each(|start| *start += 1);
     }
 
-    /// Forgets a place's values before number `first`, which is then 1; whoever holds views has to count on by `count`.
+    /// Removes a place's values before number `first`, which becomes 1. Holders of views have to
+    /// call `count_on`.
     pub fn forget(&mut self, place: usize, first: u8) {
         let start = self.start(place);
         self.messages.drain(start..start + usize::from(first) - 1);
@@ -170,7 +175,7 @@ impl Memory {
     }
 }
 
-/// Counts a place's values from number `first` on.
+/// Renumbers a view after the values of a place before number `first` were removed.
 pub fn count_on(view: &mut View, place: usize, first: u8) {
     view[place] = (view[place] + 1).saturating_sub(first);
 }
@@ -232,7 +237,7 @@ mod tests {
         let mut third = Knowledge::of(START);
         assert_eq!(memory.load(Y, 3, Ordered, &mut third), 2);
         assert_eq!(values(&memory, X, &third), [1]);
-        // Who has not acquired must not store there.
+        // A thread that has not acquired must not store there.
         assert!(memory.store(X, 2, Relaxed, &mut other).is_err());
     }
 }

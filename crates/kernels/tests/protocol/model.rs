@@ -1,4 +1,5 @@
-//! The queue's protocol with all of its parties: what is in memory, who takes part, and what has to hold at the end.
+//! The model of the queue's protocol with all of its parties: the memory, the actors, and the
+//! conditions at the end.
 
 use pgemm_kernels::resident::layout::doorbell;
 
@@ -10,33 +11,33 @@ use crate::relay::Relay;
 use crate::rules::Rules;
 use crate::turn::Turn;
 
-/// Slots of the ring, and of each lane.
+/// Number of slots of the ring, and of each lane.
 pub const RING: usize = 2;
 pub const SLOTS: usize = 2;
 
-/// Jobs and tiles of a job at most.
+/// Maximum number of jobs, and of tiles of a job.
 pub const JOBS: usize = 4;
 const TILES: usize = 2;
 
-/// Lanes: the host's, and a stream's.
+/// The lanes of the host and of a stream.
 pub const HOST: usize = 0;
 pub const STREAM: usize = 1;
 pub const LANES: usize = 2;
 
-/// What is published where tiles are given up.
+/// The published word that gives up tiles.
 pub const GIVEN_UP: u32 = u32::MAX;
 /// The bit that says that no more will be published.
 pub const LAST: u32 = 1 << 31;
 
-/// For record and tiles of a hint: look at the entry.
+/// The record and tiles of a hint that refers to the entry.
 pub const LOOK: [u32; 2] = [doorbell::LOOK, 0];
 
-/// What the host's phase says.
+/// The values of the host's phase.
 pub const OPEN: u32 = 0;
 pub const STOPPED: u32 = 1;
 pub const ABORTED: u32 = 2;
 
-/// Words that are shared.
+/// The shared words.
 pub mod place {
     use super::{JOBS, LANES, RING, SLOTS, TILES};
 
@@ -52,22 +53,22 @@ pub mod place {
     pub const DONE: usize = 9;
     pub const LANE_LOCK: usize = 10;
     pub const LAUNCH_LOCK: usize = 11;
-    /// First tile, record and number of the last job published.
+    /// First tile, record and number of the last job that was published.
     pub const LATEST: usize = 12;
     /// First tile and number of a slot's job.
     pub const NAME: usize = 13;
     pub const RECORD: usize = NAME + RING;
     pub const ARRIVED: usize = RECORD + RING;
     pub const FREED: usize = ARRIVED + RING;
-    /// Completion word, its value, and what the job comes after: plain words.
+    /// Completion word, its value, and the job's dependencies. These are plain words.
     pub const REST: usize = FREED + RING;
     pub const DEVICE: usize = REST + RING;
     pub const TOLD: usize = DEVICE + LANES * SLOTS;
     pub const ENTRY: usize = TOLD + LANES * SLOTS;
     pub const D: usize = ENTRY + LANES * SLOTS;
-    /// When the relay read an entry last.
+    /// The time at which the relay last read an entry.
     pub const ENTRY_READ: usize = D + JOBS * TILES;
-    /// When each of two threads of two CTAs read the rest of a slot last.
+    /// The time at which each of two threads of two CTAs last read the rest of a slot.
     pub const REST_READ: usize = ENTRY_READ + LANES * SLOTS;
     pub const END: usize = REST_READ + 4 * RING;
 
@@ -86,7 +87,7 @@ pub struct Job {
     pub after: Option<usize>,
 }
 
-/// How a run is ended.
+/// The way in which a run ends.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum End {
     Idle,
@@ -94,21 +95,23 @@ pub enum End {
     Abort,
 }
 
-/// Who takes part.
+/// The actors and jobs of a run.
 pub struct Scenario {
     pub name: &'static str,
     pub jobs: &'static [Job],
-    /// The host's jobs of each of its threads.
+    /// The host's jobs, for each of its threads.
     pub submitters: &'static [&'static [usize]],
     pub ctas: usize,
     pub end: End,
-    /// Whether the idle time may pass at any moment, or only when all is submitted.
+    /// Whether the idle time may pass at any moment. Otherwise it passes only when all jobs are
+    /// submitted.
     pub hasty: bool,
-    /// Launches that are made from the start; where there are any, jobs of no submitter are with the queue then.
+    /// Number of launches that are made at the start. If there are any, jobs without a submitter
+    /// are in the queue by then.
     pub launches: u32,
 }
 
-/// A thread, and where it stands.
+/// A thread with its state.
 #[derive(Clone, Hash)]
 pub enum Actor {
     Relay(Relay),
@@ -124,11 +127,11 @@ pub enum Actor {
 pub struct Thread {
     pub actor: Actor,
     pub knows: Knowledge,
-    /// It has begun and not ended.
+    /// Whether it has begun and not ended.
     pub runs: bool,
 }
 
-/// What is guarded by the lock of the host's lane.
+/// The state that the lock of the host's lane guards.
 #[derive(Clone, Copy, Default, Hash)]
 pub struct Lane {
     pub next: u32,
@@ -140,23 +143,24 @@ pub struct Lane {
 pub struct State {
     pub memory: Memory,
     pub threads: Vec<Thread>,
-    /// What sequentially consistent fences pass on.
+    /// The knowledge that sequentially consistent fences pass on.
     pub fences: View,
     /// Tiles on their way from a CTA's tickets to its consumer.
     pub handed: [Vec<Handed>; 2],
-    /// Launches that have not begun, with what their launchers knew.
+    /// Launches that have not begun, with the knowledge of their launchers.
     pub launches: Vec<(u32, View)>,
     pub running: Option<u32>,
-    /// What the engine's stream knows: all that kernels before did.
+    /// The knowledge of the engine's stream, which is that of all earlier kernels.
     pub stream: View,
-    /// What the bell's ring carries.
+    /// The knowledge that the ring of the bell carries.
     pub bell: Option<View>,
     pub lane: Lane,
-    /// Jobs of each lane that relays have taken in, kept between launches.
+    /// For each lane, the number of jobs that relays have taken in. It is kept between launches.
     pub heads: [u32; LANES],
-    /// For an observer: each tile's job and place in it, in the order of their numbers.
+    /// For checks only: each tile's job and its index in the job, in the order of tile numbers.
     pub tiles: Vec<(u8, u8)>,
-    /// For an observer: jobs that were accepted, in the order of each lane, and those whose tickets said that they are given up.
+    /// For checks only: the accepted jobs in the order of each lane, and the jobs whose tickets
+    /// reported that they are given up.
     pub accepted: [Vec<u8>; LANES],
     pub given_up: Vec<u8>,
 }
@@ -166,7 +170,7 @@ impl Actor {
         matches!(self, Actor::Relay(_) | Actor::Tickets(_) | Actor::Consumer(_))
     }
 
-    /// Whether it loads a place otherwise than by atomic operations.
+    /// Whether it loads a place other than by atomic operations.
     fn loads(&self, place: usize) -> bool {
         use place::{COUNT, DEVICE, DONE, FREED, LATEST, NAME, PHASE, PUBLISHED, STATE, TOLD};
         match self {
@@ -193,7 +197,8 @@ impl State {
         values[place::HINT] = doorbell::LOOK;
         values[place::LATEST] = if rules.latest_begins_as_none { 0xff << 16 } else { 0 };
         for slot in 0..RING {
-            // No job yet, and free for the first one that comes: numbers are shifted by the ring's slots.
+            // No slot has a job yet, and each is free for its first job. Numbers are shifted by the
+            // number of the ring's slots.
             values[place::NAME + slot] = 0xff << 8;
             values[place::FREED + slot] = slot as u32;
         }
@@ -216,7 +221,7 @@ impl State {
             let ready = scenario.jobs.iter().enumerate();
             for (number, job) in ready.filter(|(number, _)| !submitted.contains(number)) {
                 let jobs = &mut accepted[job.lane];
-                // Those before are in the same lane.
+                // Dependencies are in the same lane.
                 let after = job.after.map_or(0, |other| (other as u32 + 1) * 0x101);
                 values[place::ENTRY + job.lane * SLOTS + jobs.len()] = number as u32 | after << 8;
                 jobs.push(number as u8);
@@ -248,7 +253,7 @@ impl State {
         }
     }
 
-    /// Begins the next launch where none runs: the device.
+    /// The device: begins the next launch if no kernel is running.
     fn begin_launch(&mut self) -> &'static str {
         let (number, mut knows) = self.launches.remove(0);
         learn(&mut knows, &self.stream);
@@ -265,7 +270,8 @@ impl State {
         "a launch begins"
     }
 
-    /// Forgets values that nobody can find any more, so that states that differ in nothing else are one.
+    /// Removes values that no thread can find any more, so that states which differ only in them
+    /// become equal.
     fn tidy(&mut self) {
         for place in 0..place::END {
             let latest = self.memory.latest(place);
@@ -305,13 +311,13 @@ impl State {
         change(&mut self.stream);
     }
 
-    /// Whether the completion word that the host sees says that a job of a lane is done.
+    /// Whether the completion word that the host sees reports that a job of a lane is done.
     pub fn says_done(&self, lane: usize, number: u32) -> bool {
         self.memory.peek(place::TOLD + lane * SLOTS + number as usize % SLOTS) > number
     }
 }
 
-/// A scenario under rules.
+/// A scenario with its rules.
 pub struct Protocol<'m> {
     pub scenario: &'m Scenario,
     pub rules: &'m Rules,
@@ -324,7 +330,7 @@ impl Model for Protocol<'_> {
         State::new(self.scenario, self.rules)
     }
 
-    /// Behind the others the device, which begins launches.
+    /// The threads, followed by the device, which begins launches.
     fn threads(&self, state: &State) -> Vec<usize> {
         let device = state.threads.len();
         let runs = (0..device).filter(|&at| state.threads[at].runs);

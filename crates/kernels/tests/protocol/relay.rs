@@ -1,4 +1,4 @@
-//! The relay: `crates/kernels/src/resident/relay.rs`.
+//! The relay, as in `crates/kernels/src/resident/relay.rs`.
 
 use pgemm_kernels::resident::layout::doorbell;
 
@@ -8,7 +8,7 @@ use crate::memory::learn;
 use crate::model::{End, GIVEN_UP, HOST, LANES, LAST, LOOK, RING, SLOTS, place};
 use crate::turn::Turn;
 
-/// Jobs that it takes in at once at most.
+/// Maximum number of jobs that it takes in at once.
 const BATCH: u32 = 2;
 
 #[derive(Clone, Copy, Default, Hash, PartialEq, Eq)]
@@ -24,7 +24,7 @@ enum At {
 #[derive(Clone, Copy, Default, Hash)]
 struct Bells {
     counts: [u32; LANES],
-    /// Record and tiles.
+    /// The record and the tiles.
     hint: [u32; 2],
     command: u32,
 }
@@ -36,14 +36,15 @@ pub struct Relay {
     heads: [u32; LANES],
     tiles: u32,
     jobs: u32,
-    /// Jobs before this one find their slots free, as far as is known without looking.
+    /// The slots of all jobs before this one are free, as far as the relay knows without checking.
     free_to: u32,
     bells: Bells,
-    /// What lanes of the warp have written of the jobs at hand, a bit each, where they do not wait for each other.
+    /// The current jobs that lanes of the warp have written, as bits, if lanes do not wait for each
+    /// other.
     written: u32,
 }
 
-/// A job as its entry says it.
+/// A job as described by its entry.
 struct Entry {
     lane: usize,
     number: u32,
@@ -57,7 +58,7 @@ impl Relay {
         Relay { launch, heads, ..Relay::default() }
     }
 
-    /// At its start it only stores, or leaves: nobody but it publishes then.
+    /// At its start it only stores, or leaves. No other thread publishes then.
     pub fn goes_first(&self) -> bool {
         self.at == At::Start
     }
@@ -99,7 +100,7 @@ impl Relay {
         turn.store(place::STATE, self.launch << 1 | u32::from(runs), Relaxed)
     }
 
-    /// The doorbells, of which each word may be as old as it likes.
+    /// Loads the doorbells. Each word may have any age.
     fn bells(turn: &mut Turn<'_>) -> Bells {
         let knows = turn.knows().clone();
         let mut learnt = knows.clone();
@@ -121,15 +122,15 @@ impl Relay {
         }
     }
 
-    /// The first lane with jobs that it has not taken in.
+    /// The first lane with jobs that the relay has not taken in.
     fn lane(&self) -> Option<usize> {
         (0..LANES).find(|&lane| self.heads[lane] < self.bells.counts[lane])
     }
 
-    /// Takes in the next jobs of a lane, and publishes them.
+    /// Takes in the next jobs of a lane and publishes them.
     fn take(&mut self, turn: &mut Turn<'_>) -> Result<&'static str, Stop> {
         let Some(lane) = self.lane() else {
-            // Numbers that do not go on from those of the launch before.
+            // The numbers do not continue those of the previous launch.
             return Err(Property::LeftInOrder.violated("the relay's numbers"));
         };
         let (head, end) = (self.heads[lane], self.bells.counts[lane]);
@@ -152,7 +153,7 @@ impl Relay {
                 self.wait_until_free(turn, at)?;
             }
         } else if self.written + 1 < 1 << count {
-            // Any lane of the warp whose slot is free goes on.
+            // Any lane of the warp whose slot is free continues.
             let at = turn.choices.choose(count as usize) as u32;
             if self.written >> at & 1 == 1 {
                 return Err(Stop::Blocked);
@@ -205,7 +206,7 @@ impl Relay {
         let tiles_of = |record: u32| turn.scenario.jobs[record as usize].tiles;
         let [record, tiles] = self.bells.hint;
         if lane == HOST && alone && record != doorbell::LOOK {
-            // The record's own word where the hint does not say.
+            // The record's own word is used if the hint does not say.
             let tiles = if tiles == 0 { tiles_of(record) } else { tiles };
             return Ok(Entry { lane, number, record, tiles, after: 0 });
         }
@@ -244,7 +245,8 @@ impl Relay {
         self.free_to == self.jobs + RING as u32
     }
 
-    /// Looks whether all is done, as long as it does not know, and gives whether it has found that.
+    /// Checks whether all jobs are done, unless it knows that already. Returns whether this check
+    /// found it.
     fn look_at_done(&mut self, turn: &mut Turn<'_>) -> bool {
         if self.knows_all_done() {
             return false;
@@ -257,12 +259,12 @@ impl Relay {
         finds
     }
 
-    /// Nothing came: it waits, or begins to leave.
+    /// No job arrived: it waits, or begins to leave.
     fn idle(&mut self, turn: &mut Turn<'_>) -> Result<&'static str, Stop> {
         let command = self.bells.command;
         let finds = self.look_at_done(turn);
         let patient = command == doorbell::RUN && !turn.scenario.hasty && {
-            // With a stop or an abort to come, it waits for that.
+            // If a stop or an abort is to come, it waits for that.
             turn.scenario.end != End::Idle || !turn.all_submitted()
         };
         let done = self.knows_all_done() || !turn.rules.leaves_when_done;

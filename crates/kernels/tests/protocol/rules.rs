@@ -1,77 +1,84 @@
-//! What the protocol asks of its parties, one by one, so that each can be broken.
+//! The rules of the protocol, one by one, so that each can be broken.
 
 use crate::memory::Order;
 
-/// The protocol; every field that is `false` or `Relaxed` breaks it.
+/// The rules that hold. A field that is `false` or `Relaxed` breaks its rule.
 #[derive(Clone)]
 pub struct Rules {
     /// The entry is written before the doorbell is rung.
     pub entry_first: bool,
     /// The doorbell's store.
     pub ring: Order,
-    /// A slot of a lane is used again when its job is done.
+    /// A slot of a lane is reused only after its job is done.
     pub waits_for_slot: bool,
-    /// A sequentially consistent fence between the doorbell and the look at the state: submitters'; the stream's watcher's.
+    /// There is a sequentially consistent fence between the doorbell and the check of the state, in
+    /// submitters and in the stream's watcher.
     pub submitter_fence: bool,
     pub watcher_fence: bool,
-    /// Who finds that the kernel left looks again under the launcher's lock.
+    /// A thread that finds that the kernel has left checks again under the launcher's lock.
     pub looks_under_lock: bool,
-    /// A launch that has left counts though its launcher has not said yet that there is one.
+    /// A launch that has left counts even if its launcher has not announced it yet.
     pub newer_launch_counts: bool,
-    /// Nobody launches once jobs are given up.
+    /// No thread launches after jobs were given up.
     pub aborted_stays_away: bool,
-    /// A hint names the count that it belongs to, and of many tiles it does not say how many.
+    /// A hint names the count that it belongs to, and it does not give large numbers of tiles.
     pub hint_names_count: bool,
     /// The relay's loads of the doorbells.
     pub look: Order,
-    /// The relay waits until a slot of the ring is free; all of its lanes do before one writes.
+    /// The relay waits until a slot of the ring is free. All of its lanes do so before one writes.
     pub waits_for_free: bool,
     pub slots_in_order: bool,
-    /// The relay knows that all slots are free at a launch's start; later only where all is done, with such a load.
+    /// The relay knows that all slots are free at the start of a launch. Later it knows so only if
+    /// all jobs are done, by a load of this order.
     pub begins_free: bool,
     pub frees_when_done: bool,
     pub await_done: Order,
-    /// Slots are written before they are published; so is what names the last of the jobs.
+    /// Slots are written before they are published, and so is the word that names the last job.
     pub slots_first: bool,
     pub latest_first: bool,
-    /// The store of what is published.
+    /// The store of the published word.
     pub publish: Order,
     /// The relay leaves only when all tiles are done.
     pub leaves_when_done: bool,
-    /// The relay's fence between its state and the last look, and that look.
+    /// The relay has a fence between the store of its state and its last check, and it does this
+    /// check.
     pub relay_fence: bool,
     pub last_look: bool,
-    /// It says that it runs again where it found a job.
+    /// The relay reports that it is running again if it found a job.
     pub says_runs_again: bool,
-    /// The tickets' loads of what is published.
+    /// The tickets' loads of the published word.
     pub await_published: Order,
-    /// Who reads the last job beside what is published looks whether it is that one; at the start it is none.
+    /// A reader of the word beside the published word checks that it names the last job. At the
+    /// start it names no job.
     pub latest_names_job: bool,
     pub latest_begins_as_none: bool,
-    /// A job waits for those it comes after, with such a load.
+    /// A job waits for its dependencies, by a load of this order.
     pub waits_for_others: bool,
     pub await_others: Order,
-    /// A tile whose wait for others is broken off is given up too.
+    /// A tile whose wait for dependencies is aborted is given up too.
     pub gives_up_waiting: bool,
-    /// A consumer's count of tiles that are done.
+    /// A consumer's count of completed tiles.
     pub arrive: Order,
-    /// The last consumer's fence before it says that the job is done.
+    /// The last consumer's fence before it reports that the job is done.
     pub completion_fence: bool,
-    /// The completion words are written after the tile is stored; the slot is freed after it was read.
+    /// The completion words are written after the tile is stored. The slot is freed after it was
+    /// read.
     pub completes_last: bool,
     pub frees_last: bool,
-    /// It counts a slot's jobs that are done, rather than to store the last one's number.
+    /// The last consumer counts the completed jobs of a slot, instead of storing the number of the
+    /// last one.
     pub counts_freed: bool,
-    /// The last CTA sets the tickets back, and clears the bit that no more will come, unless tiles are given up.
+    /// The last CTA resets the tickets. It clears the bit that says that no more will come, unless
+    /// tiles are given up.
     pub resets_ticket: bool,
     pub clears_last: bool,
     pub stays_given_up: bool,
-    /// A CTA's leaving.
+    /// The count of CTAs that leave.
     pub leave: Order,
 }
 
 impl Rules {
-    /// All of them.
+    /// All rules.
     pub fn all() -> Self {
         Rules {
             entry_first: true,

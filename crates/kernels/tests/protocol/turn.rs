@@ -1,11 +1,11 @@
-//! What a thread's step does: loads, stores, fences, locks.
+//! The operations of a thread's step: loads, stores, fences and locks.
 
 use crate::explore::{Choices, Property, Stop};
 use crate::memory::{Knowledge, Order, Race, learn};
 use crate::model::{Actor, Scenario, State};
 use crate::rules::Rules;
 
-/// What a step sees.
+/// The view that a step has of the state.
 pub struct Turn<'t> {
     pub state: &'t mut State,
     pub choices: &'t mut Choices,
@@ -23,7 +23,7 @@ impl Turn<'_> {
         &mut self.state.threads[self.me].knows
     }
 
-    /// Any value that can be found.
+    /// Loads any value that the thread may find.
     pub fn load(&mut self, place: usize, order: Order) -> u32 {
         let count = self.state.memory.candidates(place, &self.state.threads[self.me].knows).count();
         let choice = self.choices.choose(count);
@@ -66,7 +66,7 @@ impl Turn<'_> {
         stored.map_err(|Race| race(place))
     }
 
-    /// Stores a word that another thread may have stored before without anybody knowing, but long ago.
+    /// Stores a word that another thread may have stored long ago, without any thread's knowledge.
     pub fn store_again(&mut self, place: usize, value: u32, order: Order) -> Result<(), Stop> {
         let latest = self.state.memory.latest(place);
         self.knows().now[place] = latest;
@@ -78,7 +78,8 @@ impl Turn<'_> {
         memory.update(place, change, order, &mut threads[self.me].knows)
     }
 
-    /// Reads a plain word, which has to be the latest; `reads` is where that is noted.
+    /// Reads a plain word, which has to be the latest one. `reads` is the place where the read is
+    /// recorded.
     pub fn read(&mut self, place: usize, reads: usize) -> Result<u32, Stop> {
         if self.knows().now[place] != self.state.memory.latest(place) {
             return Err(race(place));
@@ -87,7 +88,7 @@ impl Turn<'_> {
         Ok(self.state.memory.peek(place))
     }
 
-    /// Writes a plain word, which nobody may read meanwhile.
+    /// Writes a plain word, which no other thread may read at the same time.
     pub fn write(
         &mut self,
         place: usize,
@@ -119,7 +120,7 @@ impl Turn<'_> {
         threads[self.me].knows.fence_sc(fences);
     }
 
-    /// The thread's part of the launch ends; the last one's ends the launch.
+    /// Ends the thread's part of the launch. The end of the last thread ends the launch.
     pub fn leave_kernel(&mut self) {
         let State { threads, stream, running, .. } = &mut *self.state;
         learn(stream, &threads[self.me].knows.now);
@@ -129,7 +130,7 @@ impl Turn<'_> {
         }
     }
 
-    /// Whether all jobs are with the queue.
+    /// Whether all jobs have been submitted to the queue.
     pub fn all_submitted(&self) -> bool {
         self.state.threads.iter().all(|thread| match &thread.actor {
             Actor::Submitter(submitter) => submitter.has_submitted(),
@@ -139,7 +140,7 @@ impl Turn<'_> {
         })
     }
 
-    /// Whether no kernel runs or will.
+    /// Whether no kernel is running and none will run.
     pub fn stream_is_idle(&self) -> bool {
         self.state.running.is_none() && self.state.launches.is_empty()
     }

@@ -3,7 +3,8 @@ use pgemm_ir::{Argument, Kernel, KernelBuilder, Launch, Special, WARPGROUP_THREA
 
 use super::*;
 
-/// One number for each thread, in global memory one behind the other.
+/// A kernel in which each thread handles one number. Numbers lie one after the other in global
+/// memory.
 fn kernel(write: impl Fn(&KernelBuilder, Val<'_, ty::U32>)) -> Kernel {
     let b = KernelBuilder::new("activation", 1);
     b.warp_roles(pgemm_ir::Occupancy::ONE_CTA, |roles| {
@@ -27,7 +28,7 @@ fn run(kernel: &Kernel, bytes: &[u8], size: usize) -> Vec<u8> {
     memory.read_raw(to, bytes.len()).unwrap().to_vec()
 }
 
-/// Parameters that each activation with any takes.
+/// Parameters that every activation with parameters takes.
 fn parameters(activation: Activation) -> &'static [f64] {
     &[-0.75, 6.5][..activation.parameters().len()]
 }
@@ -193,7 +194,7 @@ fn bounds_of_a_clamp_are_in_order() {
     ] {
         assert_eq!(of(text).unwrap().parameters(), bounds);
     }
-    // One kernel for all bounds.
+    // One kernel serves all bounds.
     let (six, one) = (of("bias_n|clamp(0,6)").unwrap(), of("bias_n|clamp(-1,1)").unwrap());
     assert!(six != one && six.shape() == one.shape());
     assert_eq!(six.shape().suffix(), "-ebias_n.clamp");
@@ -219,7 +220,7 @@ fn bounds_of_a_clamp_are_in_order() {
         open.with_parameters(&[1.0, 0.0]),
         Err(ParameterError::Values { activation: Activation::Clamp, .. })
     ));
-    // As kernels have them.
+    // The parameters are those that kernels have.
     let tenth = of("clamp(0.1,1e300)").unwrap();
     assert_eq!(tenth.for_output(Element::F64), tenth);
     let single = tenth.for_output(Element::Bf16).parameters();

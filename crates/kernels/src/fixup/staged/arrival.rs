@@ -1,5 +1,5 @@
-//! Arrivals: workers of a split tile are counted, and it is decided which worker stores which
-//! pieces.
+//! The arrivals of workers. They are counted for each split tile, and they decide which worker
+//! stores which pieces.
 
 use pgemm_ir::{AtomicOp, Order, Scope, Val, ty};
 
@@ -28,7 +28,7 @@ impl<'k> StagedFixup<'k> {
         word: Val<'k, ty::Smem>,
     ) -> (Val<'k, ty::U32>, Val<'k, ty::U32>, Val<'k, ty::U32>) {
         let b = self.b;
-        // One owner of the whole tile where it is added up in registers or lies in one slot.
+        // The tile has one owner if it is added up in registers or lies in one slot.
         let owners = share.count.min(self.pieces(share)).min(OWNERS);
         let alone = self.unordered | !share.from_slots;
         let owners = alone.select(1, owners);
@@ -46,8 +46,8 @@ impl<'k> StagedFixup<'k> {
         (self.broadcast(word), owners, handed_over)
     }
 
-    /// Counts the arrival of the warpgroup: one thread. Returns the number of arrivals before,
-    /// modulo two generations.
+    /// Counts the arrival of the warpgroup. One thread calls it. Returns the number of earlier
+    /// arrivals, modulo two generations.
     pub(super) fn count_in(&self, share: &Share<'k>) -> Val<'k, ty::U32> {
         let end = share.count * 2 - 1;
         self.b.atomic(AtomicOp::Inc, share.arrived, end, Order::AcquireRelease, Scope::Gpu)
@@ -69,8 +69,8 @@ impl<'k> StagedFixup<'k> {
         let add = |bits| {
             b.atomic(AtomicOp::Add, handed_over(generation), bits, Order::Relaxed, Scope::Gpu)
         };
-        let all_there = || (b.load_acquire(arrived) / count).ne(generation);
-        let nothing = b.constant::<ty::U32>(0);
+        let all_arrived = || (b.load_acquire(arrived) / count).ne(generation);
+        let zero = b.constant::<ty::U32>(0);
         // The last worker to arrive, which waits least, is owner 0.
         let owner = count - 1 - place % count;
         let own = b.constant::<ty::U32>(1) << owner.min(OWNERS);
@@ -78,32 +78,32 @@ impl<'k> StagedFixup<'k> {
             owner.ne(0) & owner.lt(owners),
             || {
                 let (complete, _) = b.while_(
-                    (b.constant::<ty::Bool>(false), nothing),
-                    |(complete, looked)| !complete & looked.lt(polls),
-                    |(_, looked)| (all_there(), looked + 1),
+                    (b.constant::<ty::Bool>(false), zero),
+                    |(complete, polled)| !complete & polled.lt(polls),
+                    |(_, polled)| (all_arrived(), polled + 1),
                 );
                 let late = || {
                     b.if_else(
                         add(own).ge(COMPLETE),
                         || {
                             // All have arrived. Their sums are visible once the last arrival is.
-                            b.while_(all_there(), |seen| !seen, |_| all_there());
+                            b.while_(all_arrived(), |arrived_all| !arrived_all, |_| all_arrived());
                             own
                         },
-                        || nothing,
+                        || zero,
                     )
                 };
                 b.if_else(complete, || own, late)
             },
-            || nothing,
+            || zero,
         );
         let handed_over = b.if_else(
             owner.eq(0) & owners.ne(1),
             || {
-                b.store_global(handed_over(generation ^ 1), [nothing]);
+                b.store_global(handed_over(generation ^ 1), [zero]);
                 add(b.constant(COMPLETE))
             },
-            || nothing,
+            || zero,
         );
         (owner.eq(0).select(own, waited), handed_over)
     }

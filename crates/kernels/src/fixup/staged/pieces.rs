@@ -3,22 +3,22 @@
 use pgemm_ir::{Val, ty};
 
 use super::{GROUP_BYTES, HANDED_OVER_WORD, Outcome, Share, StagedFixup};
-use crate::compute::{AtomicSum, Gives};
+use crate::compute::{AtomicSum, ConvertsTo};
 use crate::coordinates::TileOrigin;
 use crate::store::staged::{Store, Warpgroup};
 use crate::store::write::StagedResult;
 use crate::tiles::staging::STAGING_ROWS;
 
-/// Quads of a thread, of 128 registers together, whose loads may be in flight at once. A thread
-/// with few registers has half as many in flight.
+/// Quads of 128 registers together whose loads a thread may have in flight at once. A thread with
+/// few registers has half as many in flight.
 const QUADS_IN_FLIGHT: u32 = 32;
 
-/// If up to this many workers share a tile, a piece is a staging tile, which is read from all slots
-/// at once. If more workers do, a piece is one quad.
+/// Up to this number of workers of a tile, a piece is a staging tile, which is read from all slots
+/// at once. With more workers, a piece is one quad.
 const FEW_WORKERS: u32 = 8;
 
-/// The most quads of a thread for which pieces may be quads. Larger tiles have no registers to
-/// spare, and are never shared by that many workers.
+/// Maximum number of quads of a thread if pieces are to be quads. Larger tiles leave no free
+/// registers, and they never have that many workers.
 const MOST_NARROW_QUADS: u32 = 32;
 
 impl<'k> StagedFixup<'k> {
@@ -35,7 +35,7 @@ impl<'k> StagedFixup<'k> {
 
     /// Adds up and stores the pieces that the warpgroup owns, if any. The last warpgroup to arrive
     /// also stores the pieces that were handed over. Returns the parity of the next slice of C.
-    pub(crate) fn store_pieces<S: AtomicSum + Gives<R>, R: StagedResult>(
+    pub(crate) fn store_pieces<S: AtomicSum + ConvertsTo<R>, R: StagedResult>(
         &self,
         outcome: &Outcome<'k>,
         store: &Store<'_, 'k, R>,
@@ -67,7 +67,8 @@ impl<'k> StagedFixup<'k> {
             let c_parity =
                 self.finish(outcome, staging.steps(), warpgroup, words, c_parity, store_piece);
             if staging.buffers() > 1 {
-                // The next tile's store begins with the first buffer and would not wait for it.
+                // The next tile's store begins with the first buffer, without waiting for this
+                // store.
                 b.if_(warpgroup.leads, || b.bulk_wait_read(0));
             }
             c_parity
@@ -103,29 +104,29 @@ impl<'k> StagedFixup<'k> {
     ) -> Val<'k, ty::U32> {
         let b = self.b;
         let owners = outcome.owners;
-        let asks = outcome.pieces.eq(1) & owners.ne(1);
+        let checks_handed_over = outcome.pieces.eq(1) & owners.ne(1);
         let (_, _, c_parity) = b.while_(
-            (outcome.pieces, asks, c_parity),
-            |(whose, _, _)| whose.ne(0),
-            |(whose, asks, c_parity)| {
+            (outcome.pieces, checks_handed_over, c_parity),
+            |(owned, _, _)| owned.ne(0),
+            |(owned, checks_handed_over, c_parity)| {
                 let start = (b.constant::<ty::U32>(0), c_parity);
                 let (_, c_parity) = b.for_carry(0, pieces, 1, start, |piece, (owner, c_parity)| {
-                    let theirs = (whose >> owner & 1).ne(0);
-                    let c_parity = b.if_else(theirs, || store(piece, c_parity), || c_parity);
+                    let is_owned = (owned >> owner & 1).ne(0);
+                    let c_parity = b.if_else(is_owned, || store(piece, c_parity), || c_parity);
                     let next = owner + 1;
                     (next.eq(owners).select(0, next), c_parity)
                 });
-                let nothing = || b.constant(0);
+                let no_owners = || b.constant(0);
                 let more = if pieces == 1 {
-                    nothing()
+                    no_owners()
                 } else {
-                    let tell = || {
+                    let read_handed_over = || {
                         let word = words.offset(HANDED_OVER_WORD);
                         b.if_(warpgroup.leads, || b.store_shared(word, [outcome.handed_over]));
                         warpgroup.sync();
                         self.broadcast(word)
                     };
-                    b.if_else(asks, tell, nothing)
+                    b.if_else(checks_handed_over, read_handed_over, no_owners)
                 };
                 (more, b.constant(false), c_parity)
             },

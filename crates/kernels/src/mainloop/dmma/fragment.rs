@@ -1,19 +1,23 @@
-//! Which lane reads which bytes of an operand tile: the MMA's thread–value layout, composed with
-//! the order in which a warp takes lines and depths, composed with the tile's layout, and swizzled.
+//! The fragments of DMMA kernels: which lane reads which bytes of an operand tile. The answer is a
+//! composition of layouts. The MMA's thread–value layout is composed with the order in which a warp
+//! takes lines and depths. The result is composed with the tile's layout, and swizzled.
 //!
 //! An MMA may take the 16 lines of a block (rows of A, columns of B) and the depths of a step in
-//! any order: a permutation of lines permutes the rows or columns of D, and one of depths only the
-//! sum, as long as A and B agree. [`Orders`] are such that loads have no bank conflicts and bring
-//! values to registers where the MMA wants them, without moves.
+//! any order. A permutation of lines permutes the rows or columns of D. A permutation of depths
+//! changes only the order of summation, as long as A and B agree. [`Orders`] are chosen such that
+//! loads have no bank conflicts, and that values arrive in the registers in which the MMA needs
+//! them, without moves.
 //!
-//! Registers that follow each other hold two rows of A at one depth, and one column of B at two
-//! depths. So an MN-major A and a K-major B can be loaded 16 bytes at once; other operands 8. The
-//! hardware serves 8 lanes at once with 16 bytes, two groups of four, or 16 lanes with 8 bytes,
-//! four groups, and they must read different ones of the 16 places of 8 bytes in a line of 128. The
-//! place in its chunk of 16 bytes is one bit, the chunk three, and the swizzle flips these by the
-//! line (the depth, in MN-major tiles). The bits of the lane's place in its group and of the
-//! group's number, as far as they differ between lanes that are served at once, must each decide
-//! another one of these bits.
+//! Consecutive registers hold two rows of A at one depth, and one column of B at two depths. So an
+//! MN-major A and a K-major B can be loaded 16 bytes at once, and other operands 8 bytes at once.
+//! The hardware serves 8 lanes at once with 16 bytes, which are two groups of four. It serves 16
+//! lanes at once with 8 bytes, which are four groups. These lanes must access different 8-byte
+//! places of a line of 128 bytes, which has 16 such places.
+//!
+//! The place of a value in its 16-byte chunk is one bit, and the index of the chunk is three bits.
+//! The swizzle flips the bits of the chunk by the line (by the depth, in MN-major tiles). Consider
+//! the bits of a lane's place in its group and the bits of the group's number. Those that differ
+//! between lanes served at once must each decide another bit of the place.
 
 use pgemm_cute::{CuteError, Layout, Tiler, TvLayout};
 use pgemm_ir::{Fragments, OperandMajor, SwizzleMode, Val, WarpMma, ty};
@@ -25,8 +29,8 @@ use crate::tiles::operand::OperandTile;
 /// Bytes of an f64.
 const ELEMENT_BYTES: u32 = 8;
 
-/// The orders in which a warp takes the lines of a block and the depths of a step: from the order
-/// in fragments to that in the tile.
+/// The orders in which a warp takes the lines of a block and the depths of a step. Each maps the
+/// order in fragments to the order in the tile.
 pub(super) struct Orders {
     /// Rows of A.
     pub(super) a_lines: Layout,
@@ -36,17 +40,18 @@ pub(super) struct Orders {
 }
 
 impl Orders {
-    /// The orders for operands of these majors and steps of `depth`.
+    /// The orders for operands of these majors and steps of depth `depth`.
     ///
-    /// Lines are written as bits: the three of a lane's group, and which half of the block. In D
-    /// the four lanes of a group get four neighbouring columns, a sector of memory.
+    /// Lines are written as bits: three bits of a lane's group, and one bit for the half of the
+    /// block. In D the four lanes of a group get four neighbouring columns, which are one sector of
+    /// memory.
     pub(super) fn new(
         a_major: OperandMajor,
         b_major: OperandMajor,
         depth: u32,
     ) -> Result<Orders, CuteError> {
         let (a_lines, b_lines, depths) = match (a_major, b_major) {
-            // 16 bytes of both: a lane's depths lie in pairs.
+            // Both operands are loaded 16 bytes at once, so a lane's depths come in pairs.
             (OperandMajor::Mn, OperandMajor::K) => {
                 ("(8,2):(2,1)", "(2,4,2):(4,1,8)", format!("(4,2,{}):(2,1,8)", depth / 8))
             }
@@ -69,12 +74,13 @@ impl Orders {
         })
     }
 
-    /// (lane, value) → row, and → column, of the sums of a block of 16 rows and 16 columns.
+    /// (lane, value) → row, and (lane, value) → column, of the sums of a block of 16 rows and 16
+    /// columns.
     pub(super) fn sums(&self, mma: &WarpMma) -> Result<[Layout; 2], CuteError> {
-        let sums = Block::of_sums(mma)?;
+        let sums = Block::sums_fragment(mma)?;
         let lines = Tiler::Tuple(vec![(&self.a_lines).into(), (&self.b_lines).into()]);
         let block = i64::from(BLOCK_LINES);
-        // The two coordinates of a position, as layouts of their own.
+        // The two coordinates of a position, each as a layout.
         let coordinate = |strides: [i64; 2]| {
             sums.over(&Layout::new([block, block], strides)?.compose(lines.clone())?)
         };
@@ -82,27 +88,28 @@ impl Orders {
     }
 }
 
-/// The fragments of a block: lanes, and all values that a lane has of it, those of one atom first.
+/// The fragments of a block: its lanes, and all values of each lane. The values of the first atom
+/// come first.
 pub(super) struct Block {
     /// (lane, value) → positions in (16 lines, depth).
     layout: TvLayout,
-    /// Atoms side by side.
+    /// Number of atoms next to each other.
     atoms: usize,
 }
 
 impl Block {
-    /// One MMA's A.
-    pub(super) fn of_a(mma: &WarpMma) -> Result<Block, CuteError> {
+    /// The A of one MMA.
+    pub(super) fn a_fragment(mma: &WarpMma) -> Result<Block, CuteError> {
         side_by_side(&fragments(mma)?.a, mma.m, mma.k)
     }
 
     /// The B of two MMAs.
-    pub(super) fn of_b(mma: &WarpMma) -> Result<Block, CuteError> {
+    pub(super) fn b_fragment(mma: &WarpMma) -> Result<Block, CuteError> {
         side_by_side(&fragments(mma)?.b, mma.n, mma.k)
     }
 
     /// The sums of two MMAs: (lane, value) → positions in (16 rows, 16 columns).
-    fn of_sums(mma: &WarpMma) -> Result<TvLayout, CuteError> {
+    fn sums_fragment(mma: &WarpMma) -> Result<TvLayout, CuteError> {
         let beside = i64::from(mma.m * mma.n);
         let second = Layout::new(i64::from(BLOCK_LINES / mma.n), beside)?;
         let layout = with_values(fragments(mma)?.c.layout(), &second)?;
@@ -113,7 +120,7 @@ impl Block {
 /// The fragments of an MMA.
 ///
 /// # Errors
-/// There is no such MMA, so that threads have no values of it.
+/// The MMA does not exist, so threads have no values of it.
 fn fragments(mma: &WarpMma) -> Result<Fragments, CuteError> {
     mma.fragments().ok_or(CuteError::EmptyTuple)
 }
@@ -127,7 +134,7 @@ fn side_by_side(atom: &TvLayout, lines: u32, depth: u32) -> Result<Block, CuteEr
     Ok(Block { layout: TvLayout::new(layout, [block, depth])?, atoms: atoms as usize })
 }
 
-/// A thread–value layout with more values behind those that it has.
+/// Appends more values to a thread–value layout.
 fn with_values(layout: &Layout, more: &Layout) -> Result<Layout, CuteError> {
     let values = Layout::concat([&layout.mode(1)?, more])?;
     Layout::concat([&layout.mode(0)?, &values])
@@ -136,31 +143,31 @@ fn with_values(layout: &Layout, more: &Layout) -> Result<Layout, CuteError> {
 /// One load of a lane.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Load {
-    /// Where it lies beside the lane's offset.
+    /// Its place relative to the lane's offset.
     pub(super) place: SwizzledOffset,
-    /// The first value of the block that it brings.
+    /// The first value of the block that it loads.
     pub(super) first: usize,
-    /// Values that it brings, 1 or 2.
+    /// Number of values that it loads, 1 or 2.
     pub(super) count: usize,
 }
 
-/// How a warp's lanes read an operand's tile.
+/// The way in which a warp's lanes read an operand's tile.
 pub(super) struct Reader {
     tile: OperandTile,
     swizzle: SwizzleMode,
     depth: u32,
     /// (lane, value) → element offset of the first block and step, before the swizzle.
     layout: Layout,
-    /// Lane → the same of its first value.
+    /// Lane → element offset of its first value.
     lanes: Layout,
     /// Values of a lane in a block.
     values: usize,
-    /// MMAs that share the block.
+    /// Number of MMAs that share the block.
     pub(super) atoms: usize,
 }
 
 impl Reader {
-    /// A reader of `block` and those after it, whose lines are taken in an order.
+    /// A reader of blocks like `block`, whose lines are taken in the given order.
     pub(super) fn new(
         tile: OperandTile,
         block: &Block,
@@ -181,14 +188,14 @@ impl Reader {
         })
     }
 
-    /// Swizzled byte offset of this lane.
+    /// Swizzled byte offset of this lane's first value.
     pub(super) fn lane_offset<'k>(&self, lane: Val<'k, ty::U32>) -> Val<'k, ty::U32> {
         swizzled(evaluate(&self.lanes, lane) * ELEMENT_BYTES, self.swizzle)
     }
 
-    /// The loads that bring block `block` of step `step` to a lane.
+    /// The loads of a lane for block `block` of step `step`.
     ///
-    /// Offsets of lanes, values, blocks and steps have no bit in common.
+    /// The offsets of lanes, values, blocks and steps have no bit in common.
     pub(super) fn loads(&self, block: u32, step: u32) -> Result<Vec<Load>, CuteError> {
         let first = self.tile.operand_offset(block * BLOCK_LINES, step * self.depth)?;
         let mut offsets = (0..self.values)
@@ -198,7 +205,8 @@ impl Reader {
         let mut loads: Vec<(u32, Load)> = Vec::new();
         for (offset, value) in offsets {
             match loads.last_mut() {
-                // Both where MMAs want them: in registers that follow each other, from an even one.
+                // Both values arrive where MMAs need them: in consecutive registers, from an even
+                // one on.
                 Some((start, load))
                     if (*start | load.first as u32).is_multiple_of(2)
                         && (offset, value) == (*start + 1, load.first + 1) =>
@@ -215,7 +223,7 @@ impl Reader {
         Ok(loads.into_iter().map(|(_, load)| load).collect())
     }
 
-    /// Depths of a step.
+    /// Number of depths of a step.
     pub(super) fn depth(&self) -> u32 {
         self.depth
     }
@@ -239,7 +247,7 @@ mod tests {
         depths: Layout,
     }
 
-    /// A and B for each pair of majors and each depth of MMAs.
+    /// A and B, for each pair of majors and each depth of MMAs.
     fn operands() -> Vec<(OperandMajor, [Operand; 2])> {
         let mut all = vec![];
         for (a_major, b_major) in MAJORS.into_iter().flat_map(|a| MAJORS.map(|b| (a, b))) {
@@ -256,15 +264,15 @@ mod tests {
                         depths: orders.depths.clone(),
                     }
                 };
-                let a = operand(a_major, Block::of_a(&mma).unwrap(), &orders.a_lines);
-                let b = operand(b_major, Block::of_b(&mma).unwrap(), &orders.b_lines);
+                let a = operand(a_major, Block::a_fragment(&mma).unwrap(), &orders.a_lines);
+                let b = operand(b_major, Block::b_fragment(&mma).unwrap(), &orders.b_lines);
                 all.push((a_major, [a, b]));
             }
         }
         all
     }
 
-    /// The address that a lane's load begins at, as the kernel computes it.
+    /// The address of a lane's load, as the kernel computes it.
     fn address(operand: &Operand, lane: u32, load: &Load) -> u32 {
         let offset = operand.reader.layout.index([lane as i64, 0]).unwrap() as u32;
         let lane = SwizzleMode::B128.apply(offset * ELEMENT_BYTES);

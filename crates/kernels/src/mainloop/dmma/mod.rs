@@ -1,5 +1,5 @@
-//! The mainloop of f64 kernels: consumer warps load fragments from stages and multiply them by warp
-//! MMAs.
+//! The mainloop of f64 kernels. Consumer warps load fragments from stages to registers and multiply
+//! them by warp MMAs.
 
 mod fragment;
 
@@ -19,25 +19,26 @@ use crate::quantity::Side;
 use crate::spec::{DmmaSpec, Spec, Warps};
 use crate::tiles::operand::OperandTile;
 
-/// Lines of an operand that a warp reads as one block: the rows of an MMA, or the columns of two.
+/// Lines of an operand that a warp reads as one block. They are the rows of one MMA, or the columns
+/// of two MMAs.
 const BLOCK_LINES: u32 = 16;
 
-/// Values of a row of D whose elements of C are loaded together.
+/// Maximum number of values of a row of D whose elements of C are loaded together.
 const MOST_TOGETHER: usize = 8;
 
 /// Values of a lane.
 type Values<'k> = Vec<Val<'k, ty::F64>>;
 
-/// One operand as consumer warps read it.
+/// One operand, in the form in which consumer warps read it.
 struct ReadOperand {
     index: usize,
     tile: OperandTile,
     reader: Reader,
     /// Blocks of 16 lines that a warp reads.
     blocks: u32,
-    /// Bytes from the lines of one warp to those of the next.
+    /// Bytes from the lines of one warp to the lines of the next.
     warp_bytes: u32,
-    /// By step and block.
+    /// The loads, indexed by step and block.
     loads: Vec<Vec<Vec<Load>>>,
 }
 
@@ -49,32 +50,32 @@ pub(crate) struct DmmaMainloop<'k> {
     warps: Warps,
     warp_tile: (u32, u32),
     a: ReadOperand,
-    bt: ReadOperand,
-    /// Lane → row and → column of its first sum in a warp's part of a tile.
+    b_operand: ReadOperand,
+    /// Lane → first row, and lane → first column, in a warp's part of a tile.
     first: [Layout; 2],
     groups: Vec<Group>,
 }
 
-/// What one consumer warp reads: for A and for B the swizzled byte offset of this lane's first
-/// block in a stage.
+/// The state of one consumer warp. For A and for B it has the swizzled byte offset in a stage of
+/// this lane's first block.
 pub(crate) struct Warp<'k> {
     /// The first row and column of the warp's part of a tile.
     first: [Val<'k, ty::U32>; 2],
     a: Val<'k, ty::U32>,
-    bt: Val<'k, ty::U32>,
+    b_operand: Val<'k, ty::U32>,
 }
 
-/// One step's fragments, by block.
-pub(crate) struct Held<'k> {
+/// The fragments of one step, indexed by block.
+pub(crate) struct StepFragments<'k> {
     a: Vec<Values<'k>>,
-    bt: Vec<Values<'k>>,
+    b_operand: Vec<Values<'k>>,
 }
 
 impl<'k> DmmaMainloop<'k> {
-    /// Declares operands and ring.
+    /// Declares the operands and the ring.
     ///
     /// # Errors
-    /// A tile has no layout.
+    /// The layout algebra refuses a tile.
     pub(crate) fn declare(
         b: &'k KernelBuilder,
         spec: &Spec,
@@ -87,22 +88,23 @@ impl<'k> DmmaMainloop<'k> {
         let orders = Orders::new(spec.a_major, spec.b_major, dmma.depth)?;
         let warp_tile = dmma.warp_tile(spec.tile);
         let read = |index, tile: OperandTile, reader: Reader, lines: [u32; 2]| {
-            let [of_tile, of_warp] = lines;
-            let blocks = of_warp / BLOCK_LINES;
+            let [tile_lines, warp_lines] = lines;
+            let blocks = warp_lines / BLOCK_LINES;
             let steps = spec.tile.k / reader.depth();
             let loads = |step| (0..blocks).map(|block| reader.loads(block, step)).collect();
             Ok::<_, CuteError>(ReadOperand {
                 index,
                 tile,
                 blocks,
-                // The second warp's lines, as far as warps share them.
-                warp_bytes: tile.operand_offset(of_warp % of_tile, 0)?,
+                // The second warp's lines. The offset is 0 unless warps share the tile along its
+                // lines.
+                warp_bytes: tile.operand_offset(warp_lines % tile_lines, 0)?,
                 loads: (0..steps).map(loads).collect::<Result<_, CuteError>>()?,
                 reader,
             })
         };
-        let a_reader = Reader::new(a_tile, &Block::of_a(&mma)?, &orders.a_lines, &orders)?;
-        let b_reader = Reader::new(b_tile, &Block::of_b(&mma)?, &orders.b_lines, &orders)?;
+        let a_reader = Reader::new(a_tile, &Block::a_fragment(&mma)?, &orders.a_lines, &orders)?;
+        let b_reader = Reader::new(b_tile, &Block::b_fragment(&mma)?, &orders.b_lines, &orders)?;
         let sums = orders.sums(&mma)?;
         Ok(DmmaMainloop {
             b,
@@ -111,7 +113,7 @@ impl<'k> DmmaMainloop<'k> {
             warps: dmma.warps,
             warp_tile,
             a: read(0, a_tile, a_reader, [spec.tile.m, warp_tile.0])?,
-            bt: read(1, b_tile, b_reader, [spec.tile.n, warp_tile.1])?,
+            b_operand: read(1, b_tile, b_reader, [spec.tile.n, warp_tile.1])?,
             first: [sums[0].mode(0)?, sums[1].mode(0)?],
             groups: groups(&sums, warp_tile)?,
         })
@@ -126,7 +128,7 @@ impl<'k> DmmaMainloop<'k> {
         (0..operand.blocks).map(|block| self.fragment(operand, start, at, block)).collect()
     }
 
-    /// The fragment of one block.
+    /// Loads the fragment of one block.
     fn fragment(
         &self,
         operand: &ReadOperand,
@@ -138,8 +140,8 @@ impl<'k> DmmaMainloop<'k> {
         let (region, bytes) = self.operands.region(operand.index);
         let mut values = vec![];
         for load in &operand.loads[step as usize][block as usize] {
-            // Stages and warps' parts are aligned to more than what is flipped.
-            let address = region.offset(load.place.beside(stage * bytes + start));
+            // The alignment of stages and of warps' parts exceeds the bits that the swizzle flips.
+            let address = region.offset(load.place.plus(stage * bytes + start));
             let loaded = match load.count {
                 1 => b.load_shared::<ty::F64, 1>(address).to_vec(),
                 _ => b.load_shared::<ty::F64, 2>(address).to_vec(),
@@ -150,12 +152,17 @@ impl<'k> DmmaMainloop<'k> {
         values.into_iter().map(|(_, loaded)| loaded).collect()
     }
 
-    /// Multiplies one step's fragments; `after` runs behind each block of A.
-    fn multiply_step(&self, sums: &mut [Values<'k>], held: &Held<'k>, mut after: impl FnMut(u32)) {
-        let atoms = self.bt.reader.atoms;
-        for (i, own) in (0u32..).zip(&held.a) {
-            for (j, columns) in held.bt.iter().enumerate() {
-                let sums = &mut sums[i as usize * held.bt.len() + j];
+    /// Multiplies the fragments of one step. `after` runs after each block of A.
+    fn multiply_step(
+        &self,
+        sums: &mut [Values<'k>],
+        current: &StepFragments<'k>,
+        mut after: impl FnMut(u32),
+    ) {
+        let atoms = self.b_operand.reader.atoms;
+        for (i, own) in (0u32..).zip(&current.a) {
+            for (j, columns) in current.b_operand.iter().enumerate() {
+                let sums = &mut sums[i as usize * current.b_operand.len() + j];
                 let (own_b, own_sums) = (columns.len() / atoms, sums.len() / atoms);
                 for (columns, sums) in columns.chunks(own_b).zip(sums.chunks_mut(own_sums)) {
                     let added = self.b.warp_mma(self.mma, own, columns, sums);
@@ -167,8 +174,8 @@ impl<'k> DmmaMainloop<'k> {
     }
 }
 
-/// Which elements of D a lane's sums are: those of each pair of blocks, A's blocks outer. `sums`
-/// maps (lane, value) to the row and to the column in a pair.
+/// Assigns a lane's sums to elements of D. Sums are ordered by pair of blocks, and A's blocks are
+/// the outer ones. `sums` maps (lane, value) to the row and to the column in a pair.
 fn groups(sums: &[Layout; 2], (rows, columns): (u32, u32)) -> Result<Vec<Group>, CuteError> {
     let [row_of, column_of] = sums;
     let count = row_of.size() / row_of.mode(0)?.size();
@@ -208,7 +215,7 @@ impl<'k> RegisterSums<'k> for DmmaMainloop<'k> {
         };
         Warp {
             a: start(&self.a, m),
-            bt: start(&self.bt, n),
+            b_operand: start(&self.b_operand, n),
             first: [m * self.warp_tile.0, n * self.warp_tile.1],
         }
     }
@@ -221,7 +228,7 @@ impl<'k> RegisterSums<'k> for DmmaMainloop<'k> {
 
 impl<'k> Mainloop<'k> for DmmaMainloop<'k> {
     type Consumer = Warp<'k>;
-    /// By pair of blocks, A's blocks outer.
+    /// Sums by pair of blocks. A's blocks are the outer ones.
     type Sums = Values<'k>;
 
     fn operands(&self) -> &Operands<'k> {
@@ -249,7 +256,7 @@ impl<'k> Mainloop<'k> for DmmaMainloop<'k> {
 
 impl<'k> Fragments<'k> for DmmaMainloop<'k> {
     type Consumer = Warp<'k>;
-    type Held = Held<'k>;
+    type StepFragments = StepFragments<'k>;
     type Sums = Vec<Values<'k>>;
 
     fn operands(&self) -> &Operands<'k> {
@@ -261,8 +268,8 @@ impl<'k> Fragments<'k> for DmmaMainloop<'k> {
     }
 
     fn zeros(&self) -> Vec<Values<'k>> {
-        let values = self.mma.c_values() as usize * self.bt.reader.atoms;
-        let pairs = (self.a.blocks * self.bt.blocks) as usize;
+        let values = self.mma.c_values() as usize * self.b_operand.reader.atoms;
+        let pairs = (self.a.blocks * self.b_operand.blocks) as usize;
         vec![vec![self.b.constant(0.0); values]; pairs]
     }
 
@@ -270,36 +277,39 @@ impl<'k> Fragments<'k> for DmmaMainloop<'k> {
         self.operands.ring().wait_full_for_loads(self.b, cursor)
     }
 
-    fn load(&self, warp: &Warp<'k>, at: Step<'k>) -> Held<'k> {
-        Held { a: self.fragments(&self.a, warp.a, at), bt: self.fragments(&self.bt, warp.bt, at) }
+    fn load(&self, warp: &Warp<'k>, at: Step<'k>) -> StepFragments<'k> {
+        StepFragments {
+            a: self.fragments(&self.a, warp.a, at),
+            b_operand: self.fragments(&self.b_operand, warp.b_operand, at),
+        }
     }
 
     fn step(
         &self,
         warp: &Warp<'k>,
         sums: &mut Vec<Values<'k>>,
-        held: Held<'k>,
+        current: StepFragments<'k>,
         next: Step<'k>,
-    ) -> Held<'k> {
+    ) -> StepFragments<'k> {
         // The first MMAs of the next step need all of B, but only one block of A.
-        let bt = self.fragments(&self.bt, warp.bt, next);
+        let b_operand = self.fragments(&self.b_operand, warp.b_operand, next);
         let mut a = vec![];
-        self.multiply_step(sums, &held, |block| {
+        self.multiply_step(sums, &current, |block| {
             a.push(self.fragment(&self.a, warp.a, next, block));
         });
-        Held { a, bt }
+        StepFragments { a, b_operand }
     }
 
-    fn last_step(&self, sums: &mut Vec<Values<'k>>, held: Held<'k>) {
-        self.multiply_step(sums, &held, |_| {});
+    fn last_step(&self, sums: &mut Vec<Values<'k>>, current: StepFragments<'k>) {
+        self.multiply_step(sums, &current, |_| {});
     }
 }
 
-impl<'k> Carried<'k> for Held<'k> {
+impl<'k> Carried<'k> for StepFragments<'k> {
     type Static = [Vec<Vec<Type>>; 2];
 
     fn split(self, values: &mut Vec<ValueId>) -> Self::Static {
-        [self.a, self.bt].map(|fragments| fragments.split(values))
+        [self.a, self.b_operand].map(|fragments| fragments.split(values))
     }
 
     fn join(
@@ -307,7 +317,7 @@ impl<'k> Carried<'k> for Held<'k> {
         values: &mut std::vec::IntoIter<ValueId>,
         fixed: Self::Static,
     ) -> Self {
-        let [a, bt] = fixed.map(|fixed| Carried::join(b, values, fixed));
-        Held { a, bt }
+        let [a, b_operand] = fixed.map(|fixed| Carried::join(b, values, fixed));
+        StepFragments { a, b_operand }
     }
 }

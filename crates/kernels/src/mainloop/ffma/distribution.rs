@@ -1,27 +1,27 @@
-//! Which lines of an operand a thread of an FFMA kernel reads.
+//! The distribution of an operand's lines over the threads of an FFMA kernel.
 
 use pgemm_ir::{Val, ty};
 
-/// Neighbouring lines, or depths, that a lane loads at once.
+/// Number of neighbouring lines, or depths, that a lane loads at once.
 pub(super) const QUAD: u32 = 4;
 
-/// How the quads of a tile are distributed along one dimension: round-robin over the lanes of a
-/// warp, then over the warps, so that the first lanes of all warps read the first quads.
+/// The distribution of the quads of a tile along one dimension. Quads go round-robin to the lanes
+/// of a warp, and then to the warps. So the first lanes of all warps read the first quads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Distribution {
-    /// Lanes of a warp along this dimension: 4 or 8.
+    /// Lanes of a warp along this dimension, 4 or 8.
     pub(super) lanes: u32,
     /// Warps along this dimension.
     pub(super) warps: u32,
-    /// Elements of a thread.
+    /// Elements of a thread along this dimension.
     pub(super) thread: u32,
 }
 
 impl Distribution {
     /// A lane's place along this dimension. Shared memory serves 16 lanes at once that read 16
-    /// bytes each, where these are no more than 128 different ones and where either neighbours or
-    /// lanes two apart read the same. So lanes that are neighbours differ along one dimension,
-    /// others up to lane 15 along the other.
+    /// bytes each, under two conditions. The lanes read no more than 128 different bytes. And
+    /// either neighbouring lanes, or lanes two apart, read the same bytes. So lanes that are
+    /// neighbours differ along one dimension, and the others, up to lane 15, along the other.
     pub(super) fn place<'k>(&self, lane: Val<'k, ty::U32>) -> Val<'k, ty::U32> {
         match self.lanes {
             8 => lane / 2 % 8,
@@ -38,13 +38,13 @@ impl Distribution {
         warp * (self.lanes * QUAD) + place * QUAD
     }
 
-    /// The first line of each of a thread's quads, relative to its first.
+    /// The first line of each quad of a thread, relative to the thread's first line.
     pub(super) fn quads(self) -> impl Iterator<Item = u32> {
         let step = self.warps * self.lanes * QUAD;
         (0..self.thread / QUAD).map(move |quad| quad * step)
     }
 
-    /// All lines of a thread, relative to its first.
+    /// All lines of a thread, relative to the thread's first line.
     pub(super) fn lines(self) -> impl Iterator<Item = u32> {
         self.quads().flat_map(|first| first..first + QUAD)
     }

@@ -1,5 +1,5 @@
-//! The mainloop of f32 kernels on CUDA cores: helper warps transpose K-major tiles in their stage,
-//! and consumer threads load what they need of each depth and multiply it.
+//! The mainloop of f32 kernels on CUDA cores. Helper warps transpose K-major tiles in their stage.
+//! Consumer threads load their elements of each depth and multiply them.
 
 mod distribution;
 mod transpose;
@@ -19,18 +19,20 @@ use crate::quantity::Side;
 use crate::spec::{FfmaSpec, Spec, Warps};
 use crate::tiles::line::LineTile;
 
-/// Warps that transpose: those of the producer's warpgroup beside the loader's.
+/// Number of warps that transpose. They are the warps of the producer's warpgroup without the
+/// loader's warp.
 const TRANSPOSING_WARPS: u32 = 3;
 
 /// The mainloop of a kernel.
 pub(crate) struct FfmaMainloop<'k> {
     b: &'k KernelBuilder,
     operands: Operands<'k>,
-    /// Where some operand is transposed: tells consumers that it is.
+    /// The relay that tells consumers that a stage is transposed. `None` if no operand is
+    /// transposed.
     relay: Option<Relay>,
     k: u32,
     warps: Warps,
-    /// The tiles of A and B, and how threads share their lines.
+    /// The tiles of A and B, and the distribution of their lines over threads.
     tiles: [LineTile; 2],
     distributions: [Distribution; 2],
     groups: Vec<Group>,
@@ -41,14 +43,14 @@ pub(crate) struct ThreadPlace<'k> {
     first: [Val<'k, ty::U32>; 2],
 }
 
-/// A thread's elements of A and B of one depth.
-pub(crate) struct Held<'k> {
+/// A thread's elements of A and B at one depth.
+pub(crate) struct StepFragments<'k> {
     a: Vec<Val<'k, ty::F32>>,
-    bt: Vec<Val<'k, ty::F32>>,
+    b_operand: Vec<Val<'k, ty::F32>>,
 }
 
 impl<'k> FfmaMainloop<'k> {
-    /// Declares operands and ring.
+    /// Declares the operands and the ring.
     pub(crate) fn declare(b: &'k KernelBuilder, spec: &Spec, ffma: &FfmaSpec) -> Self {
         let tiles = spec.line_tiles(ffma);
         let (lanes_m, lanes_n) = ffma.lanes(spec.tile);
@@ -73,7 +75,7 @@ impl<'k> FfmaMainloop<'k> {
         FfmaMainloop { b, operands, relay, k: spec.tile.k, warps, tiles, distributions, groups }
     }
 
-    /// A thread's elements of one operand at one depth.
+    /// Loads a thread's elements of one operand at one depth.
     fn fragment(
         &self,
         operand: usize,
@@ -89,18 +91,19 @@ impl<'k> FfmaMainloop<'k> {
             .collect()
     }
 
-    /// Adds one depth's products to the sums. They are walked to and fro along the shorter side:
-    /// neighbouring multiply-adds share an operand, which then is not read again. So each reads two
-    /// registers, as many as the register file gives in a cycle.
-    fn multiply_step(&self, sums: &mut [Val<'k, ty::F32>], held: &Held<'k>) {
-        let (rows, columns) = (held.a.len(), held.bt.len());
+    /// Adds the products of one depth to the sums. The walk reverses its direction along the
+    /// shorter side, so that neighbouring multiply-adds share an operand. The shared operand is not
+    /// read again. So each multiply-add reads two registers, which is what the register file
+    /// delivers in a cycle.
+    fn multiply_step(&self, sums: &mut [Val<'k, ty::F32>], current: &StepFragments<'k>) {
+        let (rows, columns) = (current.a.len(), current.b_operand.len());
         let (long, short) = (rows.max(columns), rows.min(columns));
         for line in 0..long {
             for step in 0..short {
                 let step = if line % 2 == 0 { step } else { short - 1 - step };
                 let (i, j) = if rows < columns { (step, line) } else { (line, step) };
                 let sum = &mut sums[i * columns + j];
-                *sum = held.a[i].mul_add(held.bt[j], *sum);
+                *sum = current.a[i].mul_add(current.b_operand[j], *sum);
             }
         }
     }
@@ -108,7 +111,7 @@ impl<'k> FfmaMainloop<'k> {
 
 impl<'k> Mainloop<'k> for FfmaMainloop<'k> {
     type Consumer = ThreadPlace<'k>;
-    /// Row by row.
+    /// Sums, row by row.
     type Sums = Vec<Val<'k, ty::F32>>;
 
     fn operands(&self) -> &Operands<'k> {
@@ -190,7 +193,7 @@ impl<'k> RegisterSums<'k> for FfmaMainloop<'k> {
 
 impl<'k> Fragments<'k> for FfmaMainloop<'k> {
     type Consumer = ThreadPlace<'k>;
-    type Held = Held<'k>;
+    type StepFragments = StepFragments<'k>;
     type Sums = Vec<Val<'k, ty::F32>>;
 
     fn operands(&self) -> &Operands<'k> {
@@ -213,32 +216,32 @@ impl<'k> Fragments<'k> for FfmaMainloop<'k> {
         }
     }
 
-    fn load(&self, place: &ThreadPlace<'k>, at: Step<'k>) -> Held<'k> {
-        Held { a: self.fragment(0, place, at), bt: self.fragment(1, place, at) }
+    fn load(&self, place: &ThreadPlace<'k>, at: Step<'k>) -> StepFragments<'k> {
+        StepFragments { a: self.fragment(0, place, at), b_operand: self.fragment(1, place, at) }
     }
 
     fn step(
         &self,
         place: &ThreadPlace<'k>,
         sums: &mut Self::Sums,
-        held: Held<'k>,
+        current: StepFragments<'k>,
         next: Step<'k>,
-    ) -> Held<'k> {
+    ) -> StepFragments<'k> {
         let next = self.load(place, next);
-        self.multiply_step(sums, &held);
+        self.multiply_step(sums, &current);
         next
     }
 
-    fn last_step(&self, sums: &mut Self::Sums, held: Held<'k>) {
-        self.multiply_step(sums, &held);
+    fn last_step(&self, sums: &mut Self::Sums, current: StepFragments<'k>) {
+        self.multiply_step(sums, &current);
     }
 }
 
-impl<'k> Carried<'k> for Held<'k> {
+impl<'k> Carried<'k> for StepFragments<'k> {
     type Static = [Vec<Type>; 2];
 
     fn split(self, values: &mut Vec<ValueId>) -> Self::Static {
-        [self.a, self.bt].map(|fragments| fragments.split(values))
+        [self.a, self.b_operand].map(|fragments| fragments.split(values))
     }
 
     fn join(
@@ -246,7 +249,7 @@ impl<'k> Carried<'k> for Held<'k> {
         values: &mut std::vec::IntoIter<ValueId>,
         fixed: Self::Static,
     ) -> Self {
-        let [a, bt] = fixed.map(|fixed| Carried::join(b, values, fixed));
-        Held { a, bt }
+        let [a, b_operand] = fixed.map(|fixed| Carried::join(b, values, fixed));
+        StepFragments { a, b_operand }
     }
 }

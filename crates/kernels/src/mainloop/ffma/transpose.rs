@@ -1,7 +1,8 @@
-//! Transposing K-major tiles in shared memory, in place, before consumers read them. A warp takes
-//! blocks of 32 lines and up to 16 depths, which become as many rows of 32 elements. Each lane has
-//! a line: it loads four depths at once, and stores them to rows one by one, beside those of the
-//! other lanes. Neither has bank conflicts, loads thanks to the swizzle.
+//! The transposition of K-major tiles in shared memory. It runs in place, before consumers read the
+//! tiles. A warp takes blocks of 32 lines and up to 16 depths, and writes them as up to 16 rows of
+//! 32 elements. Each lane has one line. It loads four depths at once, and stores them to different
+//! rows, next to the elements of the other lanes. Loads and stores have no bank conflicts. For
+//! loads the swizzle ensures this.
 
 use pgemm_ir::{KernelBuilder, Special, Val, ty};
 
@@ -15,7 +16,7 @@ const QUAD_BYTES: u32 = QUAD * ELEMENT_BYTES;
 /// Bytes of a row of a block.
 const ROW_BYTES: u32 = BLOCK_LINES * ELEMENT_BYTES;
 
-/// What a lane reads and writes in each block.
+/// The addresses that a lane reads and writes in each block.
 pub(super) struct Transposition<'k> {
     tile: LineTile,
     /// Bytes from the start of a block to each of this lane's quads.
@@ -25,7 +26,7 @@ pub(super) struct Transposition<'k> {
 }
 
 impl<'k> Transposition<'k> {
-    /// The transposition of K-major tiles.
+    /// The transposition of K-major tiles of this form.
     pub(super) fn new(b: &'k KernelBuilder, tile: LineTile) -> Self {
         let lane = b.special(Special::Lane);
         let line = lane * (tile.box_depth * ELEMENT_BYTES);
@@ -37,7 +38,7 @@ impl<'k> Transposition<'k> {
         }
     }
 
-    /// Transposes the tile at `stage`: the blocks of warp `warp` of `warps`.
+    /// Transposes the tile at `stage`. Warp `warp` of `warps` takes its share of the blocks.
     pub(super) fn run(
         &self,
         b: &'k KernelBuilder,
@@ -46,7 +47,7 @@ impl<'k> Transposition<'k> {
         warps: u32,
     ) {
         let blocks = self.tile.bytes() / self.block_bytes();
-        // No loop: what the assembler makes of one needs more registers.
+        // This is not a loop, since the assembler would need more registers for one.
         for first in (0..blocks).step_by(warps as usize) {
             let block = warp + first;
             let transpose = || self.transpose(b, stage.offset(block * self.block_bytes()));
@@ -66,7 +67,7 @@ impl<'k> Transposition<'k> {
     fn transpose(&self, b: &'k KernelBuilder, block: Val<'k, ty::Smem>) {
         let quads = self.quads.iter().map(|&quad| b.load_shared::<ty::F32, 4>(block.offset(quad)));
         let depths: Vec<_> = quads.flatten().collect();
-        // The bytes that one lane writes are read by others.
+        // All lanes must have loaded before any lane overwrites the block.
         b.warp_sync();
         let first = block.offset(self.element);
         for (row, depth) in (0..).zip(depths) {
@@ -81,8 +82,8 @@ mod tests {
 
     use super::*;
 
-    /// As TMA brings them, eight neighbouring lines at the same depths: with its swizzle they lie
-    /// in different banks.
+    /// The loads of a quarter of a warp, eight neighbouring lines at the same depths. TMA's swizzle
+    /// puts them in different banks.
     #[test]
     fn lanes_that_transpose_do_not_wait_for_each_other() {
         for box_depth in [8, 16] {

@@ -1,13 +1,16 @@
-//! An M-major A of tf32, which wgmma takes from registers only: which thread reads which bytes of
-//! the tile.
+//! The register fragments of an M-major A of tf32, which wgmma takes only from registers. This
+//! module says which thread reads which bytes of the tile.
 //!
-//! In the tile a line holds 32 rows at one depth, 128 swizzled bytes. For one MMA a thread needs
-//! two of its warp's 16 rows at two depths. Which rows of the tile these are is free, as long as
-//! sums go to the same rows of D: [`ROWS`] says it. The thread's two rows are neighbours, so that
-//! it loads 8 bytes at once. The hardware serves 16 lanes at once with them: four depths, and four
-//! pairs of rows, told apart by two bits of the lane. They must lie in different ones of the 16
-//! places of a line. The swizzle flips the two low bits of a chunk of 16 bytes by the depth, so the
-//! pairs differ in the third, rows 16 apart, and in the half of the chunk, rows 2 apart.
+//! In the tile, a line holds 32 rows at one depth, in 128 swizzled bytes. For one MMA a thread
+//! needs two of its warp's 16 rows at two depths. The choice of these rows is free, as long as sums
+//! go to the same rows of D. [`ROWS`] is this choice.
+//!
+//! The thread's two rows are neighbours, so that it loads 8 bytes at once. The hardware serves 16
+//! lanes at once with such loads: four depths, and four pairs of rows, which two bits of the lane
+//! distinguish. These lanes must access different 8-byte places of a line, which has 16. The
+//! swizzle flips the two low bits of the index of a 16-byte chunk by the depth. So the pairs of
+//! rows differ in the third bit of the chunk (rows 16 apart), and in the half of the chunk (rows 2
+//! apart).
 
 use pgemm_cute::{CuteError, Layout, Tiler, TvLayout};
 use pgemm_ir::{SwizzleMode, Val, ty};
@@ -25,25 +28,25 @@ const ELEMENT_BYTES: u32 = 4;
 /// wgmma.mma_async.m64nNk8").
 const FRAGMENT: &str = "((4,8,4),(2,2)):((64,1,16),(8,256))";
 
-/// From an MMA's rows to those of the tile. Rows are written as bits: three of the lane, the
-/// register's, two of the warp.
+/// MMA row → row of the tile. Rows are written as bits: three bits of the lane, one bit of the
+/// register, and two bits of the warp.
 const ROWS: &str = "(2,2,2,2,2,2):(2,16,4,1,8,32)";
 
-/// Row of the MMA → row of the tile, and so of D.
+/// Row of the MMA → row of the tile, and thus of D.
 ///
 /// # Errors
-/// None: the layout is a constant.
+/// There are no errors in practice, since the layout is a constant.
 pub(super) fn rows() -> Result<Layout, CuteError> {
     Layout::parse(ROWS)
 }
 
-/// How a warpgroup's threads read the tile of a stage.
+/// The way in which a warpgroup's threads read the tile of a stage.
 pub(super) struct FragmentReader {
     tile: OperandTile,
     swizzle: SwizzleMode,
     /// (thread, register) → element of the first block and depth, before the swizzle.
     layout: Layout,
-    /// Thread → the same of its first register.
+    /// Thread → element of its first register.
     threads: Layout,
 }
 
@@ -63,8 +66,8 @@ impl FragmentReader {
         swizzled(evaluate(&self.threads, thread) * ELEMENT_BYTES, self.swizzle)
     }
 
-    /// The loads of the fragment of block `block` at depth `k`, in the order of registers. Offsets
-    /// of threads, registers, blocks and depths have no bit in common.
+    /// The loads of the fragment of block `block` at depth `k`, in the order of registers. The
+    /// offsets of threads, registers, blocks and depths have no bit in common.
     pub(super) fn loads(&self, block: u32, k: u32) -> Result<[SwizzledOffset; 2], CuteError> {
         let start = self.tile.operand_offset(block * BLOCK_ROWS, k)?;
         let load = |register: i64| {
@@ -88,13 +91,13 @@ mod tests {
             .map(|(m, k)| OperandTile::new(Element::Tf32, OperandMajor::Mn, m, k, 1))
     }
 
-    /// Where a thread's load begins, as the kernel computes it.
+    /// The address of a thread's load, as the kernel computes it.
     fn address(reader: &FragmentReader, thread: u32, load: SwizzledOffset) -> u32 {
         let element = reader.layout.index([i64::from(thread), 0]).unwrap() as u32;
         (reader.swizzle.apply(element * ELEMENT_BYTES) ^ load.flips) + load.offset
     }
 
-    /// Each block, depth and load with its first register.
+    /// All loads, each with its block, depth and first register.
     fn loads(reader: &FragmentReader) -> Vec<(u32, u32, u32, SwizzledOffset)> {
         let [m, k] = [reader.tile.bytes() / reader.tile.k() / ELEMENT_BYTES, reader.tile.k()];
         let blocks = (0..m / BLOCK_ROWS).flat_map(|block| {

@@ -1,7 +1,7 @@
-//! The mainloop of wgmma kernels: consumer warpgroups multiply stages in shared memory. Sums stay
-//! in the tensor core's accumulators or, where they are promoted, are added to others in registers
-//! ([`promotion`]). An A that wgmma cannot read from shared memory comes through registers
-//! ([`registers`]).
+//! The mainloop of wgmma kernels. Consumer warpgroups multiply stages in shared memory. Sums stay
+//! in the tensor core's accumulators. If they are promoted, they are added to a second set of sums
+//! in registers ([`promotion`]). If wgmma cannot read A from shared memory, A goes through
+//! registers ([`registers`]).
 
 mod fragment;
 mod promotion;
@@ -34,17 +34,17 @@ pub(crate) struct WgmmaMainloop<'k, S> {
     blocks: u32,
     /// The sides of the operands of a stage.
     sides: Vec<Side>,
-    /// Of each set of accumulators the operands that are multiplied.
+    /// For each set of accumulators, the two operands that are multiplied.
     products: Vec<[usize; 2]>,
     summation: Summation,
-    /// How A is read, from shared memory or through registers.
+    /// How A is read: from shared memory or through registers.
     a: ReadsA,
-    /// How MMAs read B.
-    bt: DescriptorReader,
-    /// Bytes from the first warpgroup's rows of A to the second's.
+    /// The descriptors by which MMAs read B.
+    b_operand: DescriptorReader,
+    /// Bytes from the first warpgroup's rows of A to the second warpgroup's.
     part_bytes: u32,
-    /// MMAs of each block of 64 rows in a pass, and passes of a stage: 1 unless sums are promoted
-    /// within a stage.
+    /// MMAs of each block of 64 rows in a pass, and passes of a stage. There is more than one pass
+    /// only if sums are promoted within a stage.
     steps: usize,
     passes: usize,
     sums: std::marker::PhantomData<S>,
@@ -53,21 +53,21 @@ pub(crate) struct WgmmaMainloop<'k, S> {
 /// The layout of the sums that the mainloop of a spec leaves.
 ///
 /// # Errors
-/// None that a spec can cause: the layouts are constants.
+/// No spec causes an error, since the layouts are constants.
 pub(crate) fn sums_layout(spec: &Spec) -> Result<SumsLayout, CuteError> {
     let rows = spec.reads_a_from_registers().then(fragment::rows).transpose()?;
     SumsLayout::new(rows.as_ref())
 }
 
-/// How a mainloop reads A.
+/// The path by which a mainloop reads A.
 enum ReadsA {
-    /// By descriptors.
+    /// From shared memory by descriptors.
     Shared(DescriptorReader),
-    /// By loads to registers.
+    /// Through registers.
     Registers(RegisterReader),
 }
 
-/// An operand as MMAs read it by descriptors.
+/// The descriptors by which MMAs read an operand.
 struct DescriptorReader {
     descriptor: DescriptorLayout,
     /// Bytes from the start of a warpgroup's part, for each block of 64 rows and each MMA.
@@ -75,20 +75,20 @@ struct DescriptorReader {
 }
 
 impl DescriptorReader {
-    /// A reader of MMAs that begin at these depths, over `blocks` blocks of 64 rows.
+    /// A reader for MMAs that begin at these depths, over `blocks` blocks of 64 rows.
     fn new(tile: OperandTile, depths: &[u32], blocks: u32) -> Result<Self, CuteError> {
-        let of_block =
+        let block_offsets =
             |block: u32| depths.iter().map(|&k| tile.operand_offset(64 * block, k)).collect();
-        let offsets = (0..blocks).map(of_block).collect::<Result<_, CuteError>>()?;
+        let offsets = (0..blocks).map(block_offsets).collect::<Result<_, CuteError>>()?;
         Ok(DescriptorReader { descriptor: tile.descriptor()?, offsets })
     }
 }
 
 impl<'k, S: AtomicSum> WgmmaMainloop<'k, S> {
-    /// Declares operands and ring.
+    /// Declares the operands and the ring.
     ///
     /// # Errors
-    /// A tile has no layout.
+    /// The layout algebra refuses a tile.
     pub(crate) fn declare(
         b: &'k KernelBuilder,
         spec: &Spec,
@@ -115,7 +115,7 @@ impl<'k, S: AtomicSum> WgmmaMainloop<'k, S> {
         let interval = wgmma.promotion().unwrap_or(spec.tile.k);
         let [a_depths, b_depths] = depths(spec, atom.k(), interval);
         let passes = (spec.tile.k / interval) as usize;
-        // The second warpgroup's first row, as far as warpgroups share the tile.
+        // The second warpgroup's first row. It is 0 unless warpgroups share the tile.
         let next_part = match wgmma.schedule {
             Schedule::Cooperative => 64 * spec.blocks() % spec.tile.m,
             Schedule::PingPong => 0,
@@ -135,7 +135,7 @@ impl<'k, S: AtomicSum> WgmmaMainloop<'k, S> {
             products: wgmma.products(),
             summation: wgmma.summation,
             a,
-            bt: DescriptorReader::new(b_tile, &b_depths, 1)?,
+            b_operand: DescriptorReader::new(b_tile, &b_depths, 1)?,
             part_bytes: a_tile.operand_offset(next_part, 0)?,
             steps: a_depths.len() / passes,
             passes,
@@ -147,9 +147,9 @@ impl<'k, S: AtomicSum> WgmmaMainloop<'k, S> {
         Issuer { mainloop: self, a, first: part * self.part_bytes }
     }
 
-    /// Multiplies a stage, one block of 64 rows after the other in the same accumulators, each
-    /// added to its sums while other warpgroups multiply. The stage is free as soon as the last MMA
-    /// has read it.
+    /// Multiplies a stage with promotion. The blocks of 64 rows use the same accumulators one after
+    /// the other. Each block is added to its sums while other warpgroups multiply. The stage is
+    /// free as soon as the last MMA has read it.
     fn promote(
         &self,
         issuer: &Issuer<'_, 'k, S>,
@@ -171,8 +171,8 @@ impl<'k, S: AtomicSum> WgmmaMainloop<'k, S> {
     }
 }
 
-/// The depths at which MMAs of A and B begin: for each interval of a stage all products of terms,
-/// and of each product its steps.
+/// The depths at which MMAs of A and B begin. Each interval of a stage has all products of terms,
+/// and each product has its steps.
 fn depths(spec: &Spec, step: u32, interval: u32) -> [Vec<u32>; 2] {
     let products = spec.terms().map_or(vec![(0, 0)], Terms::products);
     let k = spec.tile.k;
@@ -282,18 +282,19 @@ impl<'k, S: AtomicSum> Issuer<'_, 'k, S> {
 
     /// The descriptors of the operands of a stage.
     fn stage(&self, slot: &ReadSlot<'k>) -> Vec<Val<'k, ty::Descriptor>> {
-        let WgmmaMainloop { b, operands, bt, sides, .. } = self.mainloop;
+        let WgmmaMainloop { b, operands, b_operand, sides, .. } = self.mainloop;
         let descriptor = |(index, side): (usize, &Side)| {
             let tile = operands.stage(index, slot.stage());
             match side {
                 Side::M => b.descriptor(tile.offset(self.first), self.a.descriptor),
-                Side::N => b.descriptor(tile, bt.descriptor),
+                Side::N => b.descriptor(tile, b_operand.descriptor),
             }
         };
         sides.iter().enumerate().map(descriptor).collect()
     }
 
-    /// One sum of block `block` of 64 rows, from zero on, in the only accumulators.
+    /// Issues one pass over block `block` of 64 rows. The sums start from zero in the only
+    /// accumulators.
     fn pass(
         &self,
         batch: &Batch<'k, '_>,
@@ -308,17 +309,17 @@ impl<'k, S: AtomicSum> Issuer<'_, 'k, S> {
         }
     }
 
-    /// MMA number `at` of a block of 64 rows, into accumulators `to`.
+    /// Issues MMA number `at` of a block of 64 rows, with accumulators `to`.
     fn mma(
         &self,
         batch: &Batch<'k, '_>,
-        [a, bt]: [Val<'k, ty::Descriptor>; 2],
+        [a, b_operand]: [Val<'k, ty::Descriptor>; 2],
         (block, to): (usize, usize),
         at: usize,
         accumulate: bool,
     ) {
         let a = a.advance(self.a.offsets[block][at]);
-        let bt = bt.advance(self.mainloop.bt.offsets[0][at]);
-        batch.mma(to, a, bt, accumulate);
+        let b_operand = b_operand.advance(self.mainloop.b_operand.offsets[0][at]);
+        batch.mma(to, a, b_operand, accumulate);
     }
 }

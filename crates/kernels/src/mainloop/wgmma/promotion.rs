@@ -1,6 +1,7 @@
-//! Promotion: tensor cores add up few products at a time, and CUDA cores add these sums to others
-//! in registers, in binary32 and rounded to nearest. Tensor cores cut off the bits that do not fit,
-//! and of sums of 8-bit floats they keep fewer bits than binary32 has.
+//! Promotion of sums. Tensor cores add up only few products at a time. CUDA cores add these partial
+//! sums to a second set of sums in registers, in binary32 and rounded to nearest. The reason is
+//! accuracy: tensor cores truncate the bits that do not fit. For 8-bit floats, their sums keep
+//! fewer bits than binary32 has.
 
 use pgemm_ir::{
     Accumulators, Batch, BatchSource, Carried, KernelBuilder, MmaAtom, Retired, Val, ValueId,
@@ -8,30 +9,30 @@ use pgemm_ir::{
 
 use crate::compute::Sum;
 
-/// What a batch reads of a source that several batches read.
+/// The part of a source that one batch reads, if several batches read the source.
 pub(super) enum Part<'s, R> {
-    /// A part that others come after.
+    /// A part that is not the last one.
     Early(&'s R),
     /// The last part.
     Last(R),
 }
 
-/// Sums that were promoted, and the accumulators of one block of 64 rows.
+/// Promoted sums, and the accumulators of one block of 64 rows.
 pub(super) struct Promoted<'k, S> {
     accumulators: Accumulators,
-    /// For each block of 64 rows, in the order of the accumulators' registers.
+    /// The sums of each block of 64 rows, in the order of the accumulators' registers.
     sums: Vec<Vec<Val<'k, S>>>,
 }
 
 impl<'k, S: Sum> Promoted<'k, S> {
-    /// Zeros, for `blocks` blocks of 64 rows.
+    /// Sums that are zero, for `blocks` blocks of 64 rows.
     pub(super) fn new(b: &'k KernelBuilder, atom: MmaAtom, blocks: u32) -> Self {
         let zeros = vec![S::zero(b); atom.registers() as usize];
         Promoted { accumulators: b.accumulators(atom, 1), sums: vec![zeros; blocks as usize] }
     }
 
-    /// Adds what the MMAs of `issue`, which read `part`, sum up for a block. `release` gets the
-    /// source once they have read the last part of it.
+    /// Adds the sums of one block that the MMAs of `issue` compute. These MMAs read `part`.
+    /// `release` is called with the source once they have read its last part.
     pub(super) fn add<R: BatchSource>(
         self,
         b: &'k KernelBuilder,

@@ -1,5 +1,5 @@
 //! The mainloop of consumers that load A to registers, from which wgmma reads it. A stage is
-//! multiplied in parts: while the MMAs of one part run, the fragments of the next are loaded.
+//! multiplied in parts. While the MMAs of one part run, the fragments of the next part are loaded.
 
 use pgemm_cute::CuteError;
 use pgemm_ir::{
@@ -15,10 +15,10 @@ use crate::mainloop::{Mainloop, each_stage};
 use crate::spec::{FRAGMENT_DEPTH, Spec};
 use crate::tiles::operand::OperandTile;
 
-/// Where a thread loads the fragments of a stage from.
+/// The places from which a thread loads the fragments of a stage.
 pub(super) struct RegisterReader {
     reader: FragmentReader,
-    /// By part, step of the part and block of 64 rows: the two loads of a fragment.
+    /// The two loads of each fragment, indexed by part, step of the part and block of 64 rows.
     loads: Vec<Vec<Vec<[SwizzledOffset; 2]>>>,
 }
 
@@ -35,7 +35,7 @@ impl RegisterReader {
 }
 
 impl<'k, S: AtomicSum> WgmmaMainloop<'k, S> {
-    /// As [`multiply`](Mainloop::multiply), with A through registers.
+    /// Does the same as [`multiply`](Mainloop::multiply), with A through registers.
     pub(super) fn multiply_from_registers<T>(
         &self,
         reader: &RegisterReader,
@@ -47,7 +47,7 @@ impl<'k, S: AtomicSum> WgmmaMainloop<'k, S> {
     ) -> (Sums<'k, S>, RingCursor<'k>, Option<T>) {
         let (b, ring) = (self.b, self.operands().ring());
         let thread = b.special(Special::Thread) % WARPGROUP_THREADS;
-        // Swizzled byte offset in a stage of this thread's first element.
+        // Swizzled byte offset of this thread's first element in a stage.
         let first = reader.reader.first(thread) + part * self.part_bytes;
         let mut pending = b.accumulators(self.atom, self.blocks).start();
         let slot = ring.wait_full(b, cursor);
@@ -67,8 +67,9 @@ impl<'k, S: AtomicSum> WgmmaMainloop<'k, S> {
         (Sums::Accumulators(accumulators), cursor, found)
     }
 
-    /// Issues the parts of a stage. All but the last have retired then. That one has the stage,
-    /// which is free once it retires: all of A was in registers before.
+    /// Issues the parts of a stage. On return all parts but the last have retired. The last part
+    /// holds the stage, which is free once this part retires, since all of A is in registers by
+    /// then.
     fn multiply_stage(
         &self,
         reader: &RegisterReader,
@@ -80,7 +81,8 @@ impl<'k, S: AtomicSum> WgmmaMainloop<'k, S> {
         let b = self.b;
         let (stage, parts) = (slot.stage(), reader.loads.len());
         let [_, right] = self.products[0];
-        let bt = b.descriptor(self.operands().stage(right, stage), self.bt.descriptor);
+        let b_operand =
+            b.descriptor(self.operands().stage(right, stage), self.b_operand.descriptor);
         let mut slot = Some(slot);
         let mut at = 0;
         for part in 0..parts {
@@ -88,8 +90,8 @@ impl<'k, S: AtomicSum> WgmmaMainloop<'k, S> {
             let issue = |batch: &Batch<'k, '_>| {
                 for fragments in fragments {
                     for (block, fragment) in fragments.into_iter().enumerate() {
-                        let bt = bt.advance(self.bt.offsets[0][at]);
-                        batch.mma_of_registers(block, fragment, bt, !is_first || at > 0);
+                        let b_operand = b_operand.advance(self.b_operand.offsets[0][at]);
+                        batch.mma_of_registers(block, fragment, b_operand, !is_first || at > 0);
                     }
                     at += 1;
                 }
@@ -122,11 +124,11 @@ impl<'k, S: AtomicSum> WgmmaMainloop<'k, S> {
         stage: Val<'k, ty::U32>,
     ) -> Vec<Vec<FragmentOfA<'k>>> {
         let (region, bytes) = self.operands().region(self.products[0][0]);
-        // Stages and warpgroups' rows are aligned to more than what is flipped.
+        // The alignment of stages and of warpgroups' rows exceeds the bits that the swizzle flips.
         let start = stage * bytes + first;
         let fragment = |loads: &[SwizzledOffset; 2]| {
-            let [[a0, a1], [a2, a3]] = loads
-                .map(|load| self.b.load_shared::<ty::B32, 2>(region.offset(load.beside(start))));
+            let [[a0, a1], [a2, a3]] =
+                loads.map(|load| self.b.load_shared::<ty::B32, 2>(region.offset(load.plus(start))));
             FragmentOfA::new([a0, a1, a2, a3])
         };
         loads.iter().map(|blocks| blocks.iter().map(fragment).collect()).collect()

@@ -1,4 +1,4 @@
-//! The sums of a wgmma mainloop: which of them a thread holds, and in which registers.
+//! The sums of a wgmma mainloop: which sums a thread holds, and in which registers.
 
 use std::cell::RefCell;
 use std::ops::Range;
@@ -18,21 +18,22 @@ const FRAGMENT: &str = "((4,8,4),(2,2)):((128,1,16),(64,8))";
 const ROWS: i64 = 64;
 const COLUMNS: i64 = 8;
 
-/// Which sums of a block of 64 rows a thread holds: quads of two rows and two neighbouring columns,
-/// each quad 8 columns behind the one before.
+/// The sums of a block of 64 rows that a thread holds. They are quads of two rows and two
+/// neighbouring columns. Each quad lies 8 columns behind the previous one.
 pub(crate) struct SumsLayout {
     /// (thread, register) → row + 64·column.
     fragment: Layout,
-    /// Thread → first row, and → first column.
+    /// Thread → first row, and thread → first column.
     first: [Layout; 2],
     second_row: u32,
 }
 
 impl SumsLayout {
-    /// The layout where row i of the MMA is row `rows(i)` of the tile; `None` where it is row i.
+    /// The layout in which row i of the MMA is row `rows(i)` of the tile. With `None`, it is row i
+    /// of the tile.
     ///
     /// # Errors
-    /// `rows` is no layout of 64 rows.
+    /// `rows` is not a layout of 64 rows.
     pub(crate) fn new(rows: Option<&Layout>) -> Result<Self, CuteError> {
         let identity = Layout::new(ROWS, 1)?;
         let (rows, columns) = (rows.unwrap_or(&identity), Layout::new(COLUMNS, 1)?);
@@ -67,14 +68,14 @@ impl SumsLayout {
 
 /// The sums of a thread in registers.
 pub(crate) enum Sums<'k, S> {
-    /// As the tensor core left them.
+    /// The accumulators of the tensor core.
     Accumulators(Accumulators),
-    /// As values, in the order of the accumulators' registers, for each block of 64 rows.
+    /// Values in the order of the accumulators' registers, for each block of 64 rows.
     Values(Vec<Vec<Val<'k, S>>>),
 }
 
 impl<'k, S: Sum> Sums<'k, S> {
-    /// This thread's quad of group `group` of 8 columns, of block `block` of 64 rows.
+    /// This thread's quad in group `group` of 8 columns of block `block` of 64 rows.
     pub(crate) fn quad(&self, b: &'k KernelBuilder, block: u32, group: u32) -> [Val<'k, S>; 4] {
         std::array::from_fn(|i| {
             let (block, index) = (block as usize, group * 4 + i as u32);
@@ -85,10 +86,10 @@ impl<'k, S: Sum> Sums<'k, S> {
         })
     }
 
-    /// Adds others to the sums where `condition` holds, which is uniform for a warp. `others` loads
-    /// those of some of `quads` quads, counted over all blocks, at most `at_once` of them together.
-    /// Each such part has a turn of a loop: one behind the other, the assembler would start so many
-    /// loads that it runs out of registers.
+    /// Adds other sums to these if `condition` holds, which is uniform in a warp. `others` loads
+    /// the sums of a range of quads. There are `quads` quads in all blocks together, and at most
+    /// `at_once` are loaded together. Each range is one iteration of a loop. In straight-line code
+    /// the assembler would start so many loads that it runs out of registers.
     pub(crate) fn add_where(
         &mut self,
         b: &'k KernelBuilder,

@@ -49,8 +49,8 @@ impl<'k> Tickets<'k> {
         }
     }
 
-    /// Whether the first tile of a published job is the ticket's tile or one before it. This also
-    /// holds where the slot has been reused by a later job: the job of the tile is not done, so the
+    /// Whether the first tile of a published job is the ticket's tile or an earlier one. The answer
+    /// is also correct if a later job has reused the slot: the job of the tile is not done, so the
     /// job whose slot was reused is an earlier one.
     fn begins_by(
         &self,
@@ -162,14 +162,14 @@ impl<'k> Tickets<'k> {
         let (waits, ..) = b.while_(
             (waits(), b.constant(false), b.constant::<ty::U32>(1)),
             |(waits, given_up, _)| waits & !given_up,
-            |(_, _, looks)| {
+            |(_, _, polls)| {
                 // Now and then the loop checks whether tiles have been given up.
                 let given_up = b.if_else(
-                    (looks % LOOKS_BETWEEN).eq(0),
+                    (polls % LOOKS_BETWEEN).eq(0),
                     || self.published().word.eq(GIVEN_UP),
                     || b.constant(false),
                 );
-                (waits(), given_up, looks + 1)
+                (waits(), given_up, polls + 1)
             },
         );
         // The earlier job stored by TMA what this job loads by TMA.
