@@ -72,7 +72,7 @@ struct Row {
 /// The parameters of an activation. They are numbers of the launch, so that one kernel computes the
 /// function for any values.
 struct ParameterRules {
-    /// The names of the parameters, at most [`MOST_PARAMETERS`].
+    /// The names of the parameters, at most [`MOST_PARAMETERS`](super::MOST_PARAMETERS).
     names: &'static [&'static str],
     /// The advice to users if values are not allowed.
     rule: &'static str,

@@ -7,7 +7,7 @@
 //!   of K.
 //! * Sums are always added in that order, so that results are the same bit for bit on every run. If
 //!   the launch requests an unordered reduction, partial sums are added to one slot in the order of
-//!   arrival, and the last worker stores the content of the slot.
+//!   arrival. The last worker then stores the content of the slot.
 //! * No worker depends on a CTA that may not be running. The last worker to arrive finishes the
 //!   tile, alone if need be.
 //! * Of two workers, the later one still has its sums in registers and adds the other's to them.

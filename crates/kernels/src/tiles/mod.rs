@@ -1,6 +1,6 @@
 //! The geometry of tiles in shared memory. [`operand`] has operands' tiles in a stage of the ring
-//! for tensor cores, and [`line`] has those for FFMA kernels. [`staging`] has the staging tiles of
-//! the epilogue. Specs count the bytes of tiles. Loaders, mainloops and stores compute their
+//! for tensor cores, and [`mod@line`] has those for FFMA kernels. [`staging`] has the staging tiles
+//! of the epilogue. Specs count the bytes of tiles. Loaders, mainloops and stores compute their
 //! addresses.
 
 pub(crate) mod line;
