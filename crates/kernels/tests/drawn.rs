@@ -209,7 +209,7 @@ fn drawn_kernels_are_right_in_the_emulator() {
 fn fresh() -> (u64, usize) {
     let number = |name: &str| env::var(name).ok().and_then(|value| value.parse().ok());
     let seed = number("PGEMM_SEED").expect("PGEMM_SEED has a number, the seed");
-    (seed, number("PGEMM_DRAWN").unwrap_or(160) as usize)
+    (seed, number("PGEMM_DRAWN").unwrap_or(64) as usize)
 }
 
 #[test]
