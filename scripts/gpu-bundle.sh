@@ -170,7 +170,7 @@ python_module() {
     )
 }
 
-for module in ${*:-bandwidth bench cases driver engine engine_beside engine_epilogues engine_told epilogue gemm host_cost interop layouts outofcore specials split stress terms workspaces c installed python}; do
+for module in ${*:-bandwidth bench cases driver engine engine_beside engine_epilogues engine_told epilogue gated gemm host_cost interop layouts outofcore specials split stress terms workspaces c installed python}; do
     echo "== $module"
     case $module in
     c)
