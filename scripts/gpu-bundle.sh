@@ -1,11 +1,12 @@
 #!/bin/sh
 # Builds everything that a GPU machine without Rust needs, and puts it into gpu-bundle/, which git
-# ignores. The bundle holds the command pgemm and the hardware tests `hw` and `hw_bench` (all
-# stripped), the C library and the source of its test, the Python wheel and its tests, and the
-# script run.sh, which runs the tests.
+# ignores. The bundle holds the script run.sh, which runs the tests, and files.tar.gz with the command
+# pgemm and the hardware tests `hw` and `hw_bench` (all stripped), the C library and the source of its
+# test, and the Python wheel and its tests.
 #
-# Copy the folder to the GPU machine and start `gpu-bundle/run.sh` there. The script compiles the
-# test of the C library, which needs g++ and a CUDA toolkit with cuBLAS.
+# Copy the folder to the GPU machine and start `gpu-bundle/run.sh` there. The script unpacks the files
+# beside itself; `run.sh unpack` does nothing else. It compiles the test of the C library, which needs
+# g++ and a CUDA toolkit with cuBLAS.
 set -eu
 
 root=$(cd "$(dirname "$0")/.." && pwd)
@@ -68,6 +69,11 @@ fi
 scripts/test-python.sh --wheel "$bundle/python"
 cp -r crates/python/tests/*.py "$bundle/python/"
 
+tar -C "$bundle" -czf "$target/files.tar.gz" .
+rm -rf "$bundle"
+mkdir "$bundle"
+mv "$target/files.tar.gz" "$bundle/"
+
 cat >"$bundle/run.sh" <<'RUN'
 #!/bin/sh
 # Runs the hardware tests of the modules given as arguments, or of all modules, one after the other.
@@ -77,10 +83,13 @@ cat >"$bundle/run.sh" <<'RUN'
 #   because these kernels take long to compile.
 # - The module `c` is the test of the C library. It needs g++ and the CUDA toolkit in $CUDA_HOME
 #   (default /usr/local/cuda).
+# - The module `unpack` only unpacks files.tar.gz, which every other module does first.
+# - The module `sanitizer` needs compute-sanitizer, of the CUDA toolkit.
 # - The module `installed` tests the library that CMake installed.
 # - The module `python` holds the tests of the Python module. They need $PYTHON (default python3)
 #   with PyTorch and pytest.
 cd "$(dirname "$0")" || exit 1
+[ -x pgemm ] || tar -xzf files.tar.gz || exit 1
 export PGEMM_REQUIRE_GPU=1
 processes=${PROCESSES:-16}
 catalogue=gemm::every_kernel_of_the_catalogue
@@ -158,6 +167,31 @@ installed_library() {
     return $failed
 }
 
+# Runs a sample under compute-sanitizer, $PROCESSES at a time: random products, which have all types,
+# operand layouts and schedules, products with each activation, gated products and the resident
+# kernel.
+sanitizer_sample() {
+    PATH=$PATH:${CUDA_HOME:-/usr/local/cuda}/bin
+    command -v compute-sanitizer >/dev/null || { echo "FAILED: compute-sanitizer is not installed"; return 1; }
+    for tool in memcheck synccheck; do
+        for seed in $(seq 0 31); do echo "$tool ./pgemm run --backend cuda --case-size small --case $seed"; done
+        for activation in relu gelu silu tanh sigmoid gelu_tanh 'clamp(-1,2)'; do
+            echo "$tool ./pgemm run --backend cuda --verify --m 200 --n 136 --k 300 --beta 0.5 --epilogue bias_n|$activation"
+        done
+        echo "$tool ./hw --exact gated::gated_kernels_are_right_on_the_device"
+        echo "$tool ./hw --exact engine_epilogues::a_bias_may_change_from_job_to_job"
+    done >sanitizer.list
+    xargs -d '\n' -P "$processes" -n 1 sh -c '
+        set -- $1
+        tool=$1
+        shift
+        output=$(timeout 120 compute-sanitizer --tool "$tool" --error-exitcode 9 "$@" 2>&1) && exit 0
+        printf "FAILED: %s\n%s\n" "$tool $*" "$output"
+        exit 1
+    ' sh <sanitizer.list || return 1
+    echo "$(wc -l <sanitizer.list) runs under compute-sanitizer, no error"
+}
+
 # Tests the Python module from a folder that contains nothing but the unpacked wheel.
 python_module() {
     interpreter=${PYTHON:-python3}
@@ -170,9 +204,12 @@ python_module() {
     )
 }
 
-for module in ${*:-bandwidth bench cases driver engine engine_beside engine_epilogues engine_told epilogue gated gemm host_cost interop layouts outofcore specials split stress terms workspaces c installed python}; do
+for module in ${*:-bandwidth bench cases driver engine engine_beside engine_epilogues engine_told epilogue gated gemm host_cost interop layouts outofcore specials split stress terms workspaces c installed python sanitizer}; do
     echo "== $module"
     case $module in
+    unpack)
+        continue
+        ;;
     c)
         c_library || status=1
         continue
@@ -183,6 +220,10 @@ for module in ${*:-bandwidth bench cases driver engine engine_beside engine_epil
         ;;
     python)
         python_module || status=1
+        continue
+        ;;
+    sanitizer)
+        sanitizer_sample || status=1
         continue
         ;;
     esac
