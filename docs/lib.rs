@@ -1,4 +1,4 @@
-//! The Rust examples of the guides run as doc tests. They are a package of their own, which is not published, so that the
+//! Runs the Rust examples of the guides as doc tests. This package is not published, so that the
 //! packages of the libraries are complete without this folder.
 
 /// The examples of the first steps.

@@ -177,7 +177,7 @@ mod tests {
         }
     }
 
-    /// Bounds that are integers leave results exact; others, and those that are missing, do not pass.
+    /// Results are exact if the bounds are integers. Other bounds and missing ones are refused.
     #[test]
     fn integers_within_bounds_that_are_integers_are_exact() {
         let executor = BackendKind::Cpu.find(0).unwrap();

@@ -69,7 +69,8 @@ impl Choice {
         if self.swapped() { [b, a] } else { [a, b] }
     }
 
-    /// The epilogue of the problems that this choice computes, for any parameters of its activation.
+    /// The epilogue of the problems that this choice computes. Parameters of its activation are
+    /// not part of it.
     pub fn epilogue(&self) -> EpilogueShape {
         let epilogue = self.spec.epilogue;
         if self.swapped() { epilogue.transposed() } else { epilogue }

@@ -98,8 +98,8 @@ impl Config {
         }
     }
 
-    /// A config that uses exactly this kernel. Parameters of its activation, if there are any, are yet
-    /// to be given, by [`with_epilogue`](Self::with_epilogue).
+    /// A config that uses exactly this kernel. If its activation has parameters,
+    /// [`with_epilogue`](Self::with_epilogue) has to set them.
     pub fn for_spec(spec: Spec) -> Self {
         let [a, b] = Choice::plain(spec).operands();
         let epilogue = Epilogue::of_shape(Choice::plain(spec).epilogue());

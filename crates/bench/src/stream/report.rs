@@ -169,8 +169,8 @@ pub struct StreamOutcome {
 }
 
 impl StreamOutcome {
-    /// The median time of the peer's fastest method. If `method` keeps the order of jobs, only methods
-    /// that keep it count.
+    /// The median time of the peer's fastest method. If `method` keeps the order of jobs, only
+    /// methods that keep it count.
     pub fn fastest_peer(&self, method: Method) -> Option<&MethodTimes> {
         let peers = self.methods.iter().filter(|other| other.contestant == super::PEER);
         let peers = peers.filter(|other| other.method.keeps_order() || !method.keeps_order());

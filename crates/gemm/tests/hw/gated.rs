@@ -1,7 +1,8 @@
-//! Gated kernels: two products at once, of which D is `activation(alpha·P) · (alpha·Q) + beta·C`.
-//! The second operand stands on either side, in the second half of a matrix or between the lines
-//! of the first. Results have to stay inside of the bound that follows from those of both products,
-//! and products of integers have to be exact. In the emulator, and on the device where there is one.
+//! Gated kernels compute two products P and Q at once, and
+//! D = `activation(alpha·P) · (alpha·Q) + beta·C`. The second operand is on either side, in the
+//! second half of a matrix or between the lines of the first operand. Results have to keep within
+//! the bound that follows from the bounds of both products, and results from integers have to be
+//! exact. The tests run in the emulator, and on the device where there is one.
 
 use persistent_gemm::driver::{Device, DeviceBuffer, Stream};
 use persistent_gemm::{

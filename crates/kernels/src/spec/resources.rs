@@ -39,8 +39,8 @@ const DMMA_ACTIVATION: u32 = 24;
 const DMMA_MANY_SUMS: u32 = 128;
 const DMMA_OTHER_OF_MANY_SUMS: u32 = 32;
 
-/// Registers of A's fragments up to which half of the next step's are loaded ahead. ptxas 13.0 loads
-/// all of longer ones, such as those of 112 rows.
+/// Up to so many registers of A's fragments, ptxas 13.0 loads half of the next step's fragments
+/// ahead. It loads all of them ahead if there are more, such as those of 112 rows.
 const DMMA_HALVED_FRAGMENTS: u32 = 48;
 
 /// Registers of an f32 thread besides sums and fragments.

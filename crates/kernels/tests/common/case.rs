@@ -26,7 +26,8 @@ pub struct Case {
     pub clusters: u32,
     pub split: Split,
     pub batch: Batch,
-    /// Elements by which the addresses and leading dimensions of C and D are beyond whole 16-byte units.
+    /// Elements by which the addresses and the leading dimensions of C and D exceed a multiple of
+    /// 16 bytes.
     pub off: [usize; 2],
 }
 
@@ -59,8 +60,9 @@ impl Batch {
 }
 
 impl Case {
-    /// D = A·B of `tiles` cluster tiles along m and n and `k_tiles` stages along k, the last of each cut short: along m
-    /// and n so far that the last CTAs of a cluster have nothing to do, but with lines of D that TMA stores.
+    /// D = A·B of `tiles` cluster tiles along m and n and `k_tiles` stages along k. The last tile of
+    /// each dimension is cut short. Along m and n so much is cut that the last CTAs of a cluster have
+    /// nothing to do. TMA can still store the lines of D.
     pub fn ragged(spec: &Spec, tiles: [u32; 2], k_tiles: u32) -> Case {
         let cut = |tile: u32, tiles: u32| (tiles - 1) * tile + tile / 2 - (tile / 4).min(5);
         let m = cut(spec.tile.m * spec.cluster.m, tiles[0]);
@@ -95,7 +97,8 @@ impl Case {
         Case { batch: Batch { count, same }, ..self }
     }
 
-    /// The same with factors that are powers of two, so that the result stays exact until it is rounded to D's type.
+    /// The same case with other factors. They are powers of two, so that the result stays exact until
+    /// it is rounded to D's type.
     pub fn scaled(self, alpha: f32, beta: f32, c: CPlace) -> Case {
         Case { alpha, beta, c, ..self }
     }

@@ -20,8 +20,9 @@ pub struct Operand {
 pub const POISON: u8 = 0xff;
 
 impl Operand {
-    /// `count` matrices of `lines` of `length` elements, with NaNs behind each and at least one line of NaNs before the first and
-    /// after the last. They begin `off` elements behind whole 16-byte units, and are so many longer.
+    /// `count` matrices of `lines` lines of `length` elements. NaNs stand behind each line, and at
+    /// least one line of NaNs before the first and after the last matrix. Addresses and leading
+    /// dimensions exceed a multiple of 16 bytes by `off` elements.
     pub fn new(
         element: Element,
         count: usize,
@@ -65,7 +66,8 @@ pub fn bias_bytes(spec: &Spec, bias: &[i32], off: usize) -> Vec<u8> {
     bytes
 }
 
-/// The element nearest to `value`; of tf32 a binary32 just below it in magnitude, which is `value` once rounded.
+/// Writes the element nearest to `value`. For tf32, writes a binary32 number just below it in
+/// magnitude, which becomes `value` when it is rounded.
 fn write_element(place: &mut [u8], element: Element, value: f64) {
     let single = value as f32;
     match element {
@@ -85,8 +87,9 @@ fn write_element(place: &mut [u8], element: Element, value: f64) {
     }
 }
 
-/// The nearest 8-bit float with so many bits of fraction, of two the even one; `least` is the exponent of its smallest normal
-/// number, `largest` where it saturates.
+/// The 8-bit float with `fraction` bits of fraction that is nearest to `value`, and the even one if
+/// two are equally near. `least` is the exponent of the type's smallest normal number, and
+/// `largest` its largest number, at which values saturate.
 fn float8(value: f32, fraction: i32, least: i32, largest: f32) -> u8 {
     let magnitude = value.abs().min(largest);
     // All of the numbers, in the order of their patterns.
@@ -106,14 +109,15 @@ fn float8(value: f32, fraction: i32, least: i32, largest: f32) -> u8 {
     nearest as u8 | if value.is_sign_negative() { 0x80 } else { 0 }
 }
 
-/// Factor of A·B. Integers have large products: as floats and as integers of 8 bits they are scaled to where some of these
-/// saturate.
+/// The factor of A·B. Products of integers are large. Where D has another type than `s32`, they are
+/// scaled so that some results saturate.
 pub fn alpha_of(spec: &Spec, case: &Case) -> f32 {
     let integers = matches!(spec.a, Element::S8 | Element::U8) && spec.output != Element::S32;
     case.alpha * if integers { 2f32.powi(-11) } else { 1.0 }
 }
 
-/// Operands from integers of at most 4: over the whole range of 8-bit integers, and what all others have exactly.
+/// Makes elements of operands from integers of at most 4 in magnitude. Those of 8-bit integers use
+/// the whole range of the type. All other types represent them exactly.
 pub fn values_of(element: Element, integers: Vec<i32>) -> Vec<i32> {
     let value = |integer: i32| match element {
         Element::S8 => integer * 31,

@@ -35,7 +35,8 @@ pub fn run(
     (statistics, launches)
 }
 
-/// The same, ended by a command: once all jobs are done, or at once where they are given up. Gives also how many were done.
+/// Runs jobs like [`run`], and ends the kernel by a command: once all jobs are done, or at once if
+/// they are abandoned. Also returns how many jobs were done.
 pub fn run_to(
     name: &str,
     jobs: &[Job],
@@ -134,7 +135,7 @@ pub fn run_to(
                 if view.kernel_runs() {
                     return HostStep::Waits;
                 }
-                // The kernel tells the device, not the host, that D is stored: copies see it, and here what it left.
+                // The kernel reports to the device, not to the host, that D is stored.
                 for Placed { d, expected, job, own, .. } in &placed {
                     let said = queue.completions + u64::from(own.word * 4);
                     if !own.is_done(view.load_acquire_u32(said)) {

@@ -37,8 +37,8 @@ impl Config {
         }
     }
 
-    /// Checks that there are kernels with the epilogue for these types, and that nothing of it is left
-    /// open.
+    /// Checks that there are kernels with the epilogue for these types, and that its activation has
+    /// its parameters.
     ///
     /// # Errors
     /// [`PlanError::EpilogueOutput`] if D is of integers, [`PlanError::MissingParameters`] if the
