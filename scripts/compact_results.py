@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """Turns JSON reports of `pgemm` into the lines of benchmarks/results: one for the run, then one for each problem.
 
-Reads what `--json` of `pgemm bench` (with `--stream` and `--out-of-core` too) and of `pgemm numbers` writes, surveys
-(`pgemm autotune --survey`) and results of the autotuner. The format is described in benchmarks/README.md. Every report
+Reads what `--json` of `pgemm bench` (with `--stream` and `--out-of-core` too), `pgemm numbers` and `pgemm regression`
+writes, surveys (`pgemm autotune --survey`) and results of the autotuner. The format is described in benchmarks/README.md. Every report
 becomes a run that is named after its file.
 
     scripts/compact_results.py 2027-01-15-suite-bf16.json >> benchmarks/results/suite.jsonl
@@ -94,6 +94,7 @@ def run_line(name, report, note):
         cuda=machine["cuda"],
         cublaslt="{major}.{minor}.{patch}".format(**library) if library else None,
         version=report.get("version") or machine.get("version"),
+        versions=report.get("versions"),
         note=note,
     )
 
@@ -226,6 +227,16 @@ def survey_lines(rows):
     return list(lines.values())
 
 
+def regression_line(row):
+    ratio = row["ratio"]
+    return present(
+        problem=row["problem"],
+        us=[significant(row["old_microseconds"], 5), significant(row["new_microseconds"], 5)],
+        ratio=spread(ratio),
+        first_ratio=significant(row.get("first_ratio"), 5),
+    )
+
+
 def compact(report, name, note=None):
     """All lines of a report: the run's, then those of its problems."""
     if "outcomes" in report:
@@ -238,6 +249,9 @@ def compact(report, name, note=None):
         lines = [numbers_line(entry) for entry in report["entries"]]
     elif "problems" in report:
         lines = [tuned_line(problem) for problem in report["problems"]]
+    elif "compared" in report:
+        lines = [regression_line(row) for row in report["compared"]]
+        lines += [{"failed": text} for text in report["failed"]]
     elif "rows" in report:
         lines = survey_lines(report["rows"])
     else:
@@ -260,7 +274,7 @@ def main():
         try:
             lines = compact(report, pathlib.Path(path).stem, args.note)
         except NotAReport:
-            sys.exit(f"{path} is no report of `pgemm bench`, `pgemm numbers` or `pgemm autotune`")
+            sys.exit(f"{path} is no report of `pgemm bench`, `pgemm numbers`, `pgemm regression` or `pgemm autotune`")
         print("\n".join(text(line) for line in lines))
 
 

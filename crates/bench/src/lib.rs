@@ -52,8 +52,8 @@ pub use outcome::{ContestantSummary, Outcome, Row};
 pub use peer::CublasLtContestant;
 #[cfg(feature = "peers")]
 pub use regression::{
-    LEAST_MEAN, LEAST_RATIO, Regression, RegressionKind, RegressionProblem, RegressionRow,
-    regression_sample,
+    LEAST_MEAN, LEAST_RATIO, Regression, RegressionKind, RegressionProblem, RegressionReport,
+    RegressionRow, regression_sample,
 };
 #[cfg(feature = "peers")]
 pub use release::{Release, ReleaseContestant, ReleaseEngine, ReleaseKnobs};

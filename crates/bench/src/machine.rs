@@ -31,6 +31,22 @@ pub struct Machine {
 }
 
 impl Machine {
+    /// A machine for tests of reports.
+    #[cfg(test)]
+    pub(crate) fn example() -> Machine {
+        Machine {
+            device: "NVIDIA Example".into(),
+            sm_count: 132,
+            l2_bytes: 60 << 20,
+            memory_bytes: 1 << 37,
+            cuda: "13.0".into(),
+            driver: None,
+            cublaslt: Some(CublasLtVersion { major: 13, minor: 1, patch: 0 }),
+            power_limit_watts: Some(700.0),
+            state: PowerSample::default(),
+        }
+    }
+
     /// The device of a harness, and cuBLASLt if it is used.
     pub fn of(harness: &Harness, cublaslt: Option<&CublasLt>) -> Machine {
         let properties = harness.device().properties();

@@ -9,8 +9,9 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use persistent_gemm::engine::Goal;
+use persistent_gemm::files::{self, command_line, now};
 use persistent_gemm::measure::{Elements, OperandSets, Protocol};
-use persistent_gemm::stats::Summary;
+use persistent_gemm::stats::{Summary, geometric_mean};
 use pgemm_ir::Element;
 use pgemm_kernels::Epilogue;
 use pgemm_plan::{Config, Major, Precision, Problem};
@@ -18,6 +19,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::bench::Bench;
 use crate::error::{BenchError, Result};
+use crate::machine::Machine;
 use crate::names::problem_name;
 use crate::release::{Release, ReleaseContestant, ReleaseEngine, ReleaseKnobs};
 
@@ -97,6 +99,51 @@ pub struct RegressionRow {
     pub ratio: Summary,
     /// The first ratio, if the pair was measured again because it was below [`LEAST_RATIO`].
     pub first_ratio: Option<f64>,
+}
+
+/// The comparison of two releases: one file.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct RegressionReport {
+    /// The command line, one string for each argument.
+    pub command: Vec<String>,
+    /// When the run began, UTC, ISO 8601.
+    pub date: String,
+    /// The machine.
+    pub machine: Machine,
+    /// The versions of the old and the new release.
+    pub versions: [String; 2],
+    /// One row for each problem that was measured.
+    pub compared: Vec<RegressionRow>,
+    /// The problems that were not measured, each with its error.
+    pub failed: Vec<String>,
+}
+
+impl RegressionReport {
+    /// The geometric mean of all ratios. `None` if there are none.
+    pub fn geometric_mean(&self) -> Option<f64> {
+        geometric_mean(self.compared.iter().map(|row| row.ratio.median))
+    }
+
+    /// The row with the lowest ratio.
+    pub fn worst(&self) -> Option<&RegressionRow> {
+        self.compared.iter().min_by(|a, b| a.ratio.median.total_cmp(&b.ratio.median))
+    }
+
+    /// Whether all problems were measured and nothing is slower: no ratio is below
+    /// [`LEAST_RATIO`], and their mean is not below [`LEAST_MEAN`].
+    pub fn nothing_is_slower(&self) -> bool {
+        self.failed.is_empty()
+            && self.worst().is_some_and(|row| row.ratio.median >= LEAST_RATIO)
+            && self.geometric_mean().is_some_and(|mean| mean >= LEAST_MEAN)
+    }
+
+    /// Writes the file whole or not at all.
+    ///
+    /// # Errors
+    /// [`persistent_gemm::Error::Io`].
+    pub fn write(&self, path: &Path) -> Result<()> {
+        Ok(files::write_json(path, self)?)
+    }
 }
 
 /// The frozen sample of this crate, `regression.toml`.
@@ -206,9 +253,16 @@ impl<'a> Regression<'a> {
         Ok(Regression { bench, old: Release::open(old)?, new: Release::open(new)?, seconds })
     }
 
-    /// The versions of the old and the new release.
-    pub fn versions(&self) -> [String; 2] {
-        [&self.old, &self.new].map(Release::version)
+    /// A report without rows.
+    pub fn report(&self) -> RegressionReport {
+        RegressionReport {
+            command: command_line(),
+            date: now(),
+            machine: self.bench.machine(None),
+            versions: [&self.old, &self.new].map(Release::version),
+            compared: Vec::new(),
+            failed: Vec::new(),
+        }
     }
 
     /// Measures a pair, and once more, for longer, if the new release seems to be slower.
@@ -358,6 +412,29 @@ mod tests {
             let plan = Plan::best(&problem.problem, &config, 132);
             assert!(plan.is_ok(), "{problem}: {plan:?}");
         }
+    }
+
+    #[test]
+    fn one_slow_problem_or_a_slow_mean_or_an_error_fails() {
+        let problem = &regression_sample().unwrap()[0];
+        let report = |ratios: &[f64], failed: &[&str]| RegressionReport {
+            command: Vec::new(),
+            date: now(),
+            machine: Machine::example(),
+            versions: Default::default(),
+            compared: ratios
+                .iter()
+                .map(|ratio| rounds(problem, || Ok(*ratio), || Ok(1.0)).unwrap())
+                .collect(),
+            failed: failed.iter().map(ToString::to_string).collect(),
+        };
+        assert!(report(&[0.985, 1.02], &[]).nothing_is_slower());
+        assert!(!report(&[0.97, 1.1], &[]).nothing_is_slower());
+        assert!(!report(&[0.99, 0.99], &[]).nothing_is_slower());
+        assert!(!report(&[1.0], &["a wrong result"]).nothing_is_slower());
+        assert!(!report(&[], &[]).nothing_is_slower());
+        let report = report(&[1.0, 0.99, 1.1], &[]);
+        assert_eq!(report.worst(), Some(&report.compared[1]));
     }
 
     #[test]

@@ -87,7 +87,6 @@ pub(crate) mod tests {
     use pgemm_plan::{Major, Problem};
 
     use super::*;
-    use crate::cublaslt_facts::CublasLtVersion;
     use crate::names::problem_name;
     use crate::outcome::ContestantSummary;
 
@@ -143,18 +142,7 @@ pub(crate) mod tests {
             contestants: contestants.collect(),
             measurement,
         };
-        let machine = Machine {
-            device: "NVIDIA Example".into(),
-            sm_count: 132,
-            l2_bytes: 60 << 20,
-            memory_bytes: 1 << 37,
-            cuda: "13.0".into(),
-            driver: None,
-            cublaslt: Some(CublasLtVersion { major: 13, minor: 1, patch: 0 }),
-            power_limit_watts: Some(700.0),
-            state: PowerSample::default(),
-        };
-        Report { outcomes: vec![outcome], ..Report::new(machine) }
+        Report { outcomes: vec![outcome], ..Report::new(Machine::example()) }
     }
 
     #[test]

@@ -3,14 +3,9 @@
 use std::path::PathBuf;
 
 use persistent_gemm::driver::Device;
-use persistent_gemm::files;
-use pgemm_bench::{
-    Bench, LEAST_MEAN, LEAST_RATIO, Machine, Regression, RegressionRow, regression_sample,
-};
-use serde::Serialize;
+use pgemm_bench::{Bench, Regression, RegressionReport, regression_sample};
 
 use crate::failure::Failure;
-
 use crate::suite::UnmeasuredProblem;
 use crate::usage::UsageError;
 use crate::{Verdict, output};
@@ -51,16 +46,6 @@ Examples:
 Exit status: 0 nothing is slower; 1 a result is wrong or refused, a ratio stays below 0.98, or their
 geometric mean is below 0.995.";
 
-/// The content of the JSON file.
-#[derive(Serialize)]
-struct Report<'a> {
-    machine: Machine,
-    versions: [String; 2],
-    geometric_mean: Option<f64>,
-    rows: &'a [RegressionRow],
-    failed: Vec<String>,
-}
-
 pub fn run(args: &Args) -> Result<Verdict, Failure> {
     let mut sample = regression_sample()?;
     if let Some(text) = &args.only {
@@ -72,7 +57,7 @@ pub fn run(args: &Args) -> Result<Verdict, Failure> {
     let device = Device::new(args.device)?;
     let bench = Bench::new(&device)?;
     let regression = Regression::open(&bench, &args.old, &args.new, args.seconds)?;
-    let (mut rows, mut failed) = (Vec::new(), Vec::new());
+    let mut report = regression.report();
     let progress = output::progress(sample.len());
     for problem in &sample {
         progress.set_message(problem.to_string());
@@ -81,47 +66,29 @@ pub fn run(args: &Args) -> Result<Verdict, Failure> {
                 if progress.is_hidden() {
                     output::note(format!("{}: {:.4}", row.problem, row.ratio.median));
                 }
-                rows.push(row);
+                report.compared.push(row);
             }
             Err(error) => {
                 let left_out =
                     UnmeasuredProblem { what: problem.to_string(), why: error.to_string() };
                 progress.suspend(|| output::note(&left_out));
-                failed.push(left_out);
+                report.failed.push(left_out.to_string());
             }
         }
         progress.inc(1);
         if let Some(path) = &args.json {
-            let report = Report {
-                machine: bench.machine(None),
-                versions: regression.versions(),
-                geometric_mean: geometric_mean(&rows),
-                rows: &rows,
-                failed: failed.iter().map(ToString::to_string).collect(),
-            };
-            files::write_json(path, &report)?;
+            report.write(path)?;
         }
     }
     progress.finish_and_clear();
-    print(&regression, &rows, &failed)?;
-    let slower = rows.iter().any(|row| row.ratio.median < LEAST_RATIO);
-    let fine = geometric_mean(&rows).is_some_and(|mean| mean >= LEAST_MEAN);
-    Ok(if fine && !slower && failed.is_empty() { Verdict::Fine } else { Verdict::Wrong })
+    print(&report)?;
+    Ok(if report.nothing_is_slower() { Verdict::Fine } else { Verdict::Wrong })
 }
 
-fn geometric_mean(rows: &[RegressionRow]) -> Option<f64> {
-    let logarithms: f64 = rows.iter().map(|row| row.ratio.median.ln()).sum();
-    (!rows.is_empty()).then(|| (logarithms / rows.len() as f64).exp())
-}
-
-fn print(
-    regression: &Regression<'_>,
-    rows: &[RegressionRow],
-    failed: &[UnmeasuredProblem],
-) -> Result<(), Failure> {
+fn print(report: &RegressionReport) -> Result<(), Failure> {
     let header = ["problem", "old µs", "new µs", "old / new", "spread", "first try"];
     let mut table = output::table(header, &header[1..]);
-    for row in rows {
+    for row in &report.compared {
         let ratio = &row.ratio;
         table.add_row([
             row.problem.clone(),
@@ -133,18 +100,16 @@ fn print(
         ]);
     }
     output::print(&table)?;
-    for left_out in failed {
+    for left_out in &report.failed {
         output::text(&format!("failed: {left_out}\n"))?;
     }
-    if let Some(mean) = geometric_mean(rows) {
-        let [old, new] = regression.versions();
-        let worst = rows.iter().min_by(|a, b| a.ratio.median.total_cmp(&b.ratio.median));
-        let worst = worst.map_or_else(String::new, |row| {
-            format!("; worst {:.4}, {}", row.ratio.median, row.problem)
-        });
+    if let (Some(mean), Some(worst)) = (report.geometric_mean(), report.worst()) {
+        let [old, new] = &report.versions;
         output::text(&format!(
-            "{} problems, {old} against {new}: geometric mean {mean:.4}{worst}\n",
-            rows.len()
+            "{} problems, {old} against {new}: geometric mean {mean:.4}; worst {:.4}, {}\n",
+            report.compared.len(),
+            worst.ratio.median,
+            worst.problem,
         ))?;
     }
     Ok(())

@@ -3,9 +3,11 @@
 //! and distinguish versions by `struct_size`.
 
 use std::ffi::{CStr, c_char, c_void};
+use std::fs;
 use std::path::{Path, PathBuf};
 
 use libloading::Library;
+use persistent_gemm::Error;
 use pgemm_ir::Element;
 
 use crate::error::BenchError;
@@ -115,8 +117,12 @@ macro_rules! api {
 
         impl Api {
             pub(super) fn load(path: &Path) -> Result<Api, BenchError> {
+                // The dynamic loader looks for a name without a folder elsewhere than in the current
+                // folder.
+                let file = fs::canonicalize(path)
+                    .map_err(|source| Error::Io { path: path.to_owned(), source })?;
                 // SAFETY: a library of this project has no initialisers that require anything.
-                let library = unsafe { Library::new(path) }
+                let library = unsafe { Library::new(file) }
                     .map_err(|source| BenchError::ReleaseNotLoaded { path: path.to_owned(), source })?;
                 let library: &'static Library = Box::leak(Box::new(library));
                 Ok(Api {

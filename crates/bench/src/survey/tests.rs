@@ -1,6 +1,5 @@
 use std::collections::HashSet;
 
-use persistent_gemm::power::PowerSample;
 use pgemm_ir::Element;
 use pgemm_plan::{KeyBatch, Major, Precision, Split};
 
@@ -51,17 +50,7 @@ impl SurveyTimer for Counting {
 }
 
 fn survey(rows: Vec<SurveyRow>) -> Survey {
-    let machine = Machine {
-        device: "NVIDIA Example".into(),
-        sm_count: SMS,
-        l2_bytes: 60 << 20,
-        memory_bytes: 1 << 37,
-        cuda: "13.0".into(),
-        driver: None,
-        cublaslt: None,
-        power_limit_watts: None,
-        state: PowerSample::default(),
-    };
+    let machine = Machine { sm_count: SMS, ..Machine::example() };
     Survey { rows, ..Survey::new(machine, SurveyOptions::default()) }
 }
 
