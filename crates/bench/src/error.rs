@@ -30,6 +30,15 @@ pub enum BenchError {
         backend: BackendKind,
     },
 
+    /// A name that is no population.
+    #[error(
+        "unknown population '{text}': use eights, sixty-fours, any, tiny, vectors, batches or models"
+    )]
+    UnknownPopulation {
+        /// The text.
+        text: String,
+    },
+
     /// A program without peers.
     #[error(
         "this program was built without peers: build pgemm-bench with its feature peers, or leave \

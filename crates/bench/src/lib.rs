@@ -7,7 +7,9 @@
 //! as the peer. [`BandwidthProbe`] measures how fast memory is read. [`Bench::stream_of_jobs`]
 //! measures many jobs in a row, [`Sample`] how wrong products are, [`Surveyor`] many choices
 //! briefly. [`Suite`] has the problems of the published benchmarks, and [`Case`] draws random ones.
+//! [`atlas`] measures whole populations of problems.
 
+pub mod atlas;
 mod bandwidth;
 mod bench;
 mod cases;
@@ -24,6 +26,7 @@ mod numbers;
 mod out_of_core;
 mod outcome;
 mod peer;
+mod pool;
 #[cfg(feature = "peers")]
 mod regression;
 #[cfg(feature = "peers")]

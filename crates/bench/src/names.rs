@@ -1,7 +1,7 @@
 //! The names of problems in reports.
 
 use persistent_gemm::measure::Elements;
-use pgemm_plan::{Major, Precision, Problem};
+use pgemm_plan::{Major, Plan, Precision, Problem};
 
 /// The name of a problem in reports, such as `bf16->f32 kn 4096x2112x7168`: types, majors of A and
 /// B, and m×n×k. Precision, epilogue, leading dimensions, batch strides and scalars are added if
@@ -53,6 +53,14 @@ pub fn problem_name(problem: &Problem, elements: Elements) -> String {
         name += &format!(" beta={}", problem.beta);
     }
     name
+}
+
+/// The kernel and launch of a plan, `SPEC:SPLIT:RASTER:LAUNCH`, as `--also` of `pgemm bench` takes
+/// them.
+pub fn choice_name(plan: &Plan) -> String {
+    let Plan { spec, split, raster_rows, dependent_launch, .. } = plan;
+    let launch = if *dependent_launch { "dependent" } else { "serial" };
+    format!("{spec}:{split}:{raster_rows}:{launch}")
 }
 
 #[cfg(test)]

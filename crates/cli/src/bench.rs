@@ -104,8 +104,8 @@ pub struct Args {
     knobs: Knobs,
 }
 
-#[derive(Clone, Copy, clap::ValueEnum)]
-enum Peer {
+#[derive(Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+pub enum Peer {
     /// cuBLASLt's first pick, loaded at run time.
     Cublaslt,
     /// The fastest of all algorithms that cuBLASLt's heuristic returns.

@@ -66,6 +66,15 @@ pub enum Command {
         #[arg(long)]
         json: bool,
     },
+    /// Compile kernels on the GPU and load them once, so that the driver has them in its cache.
+    Load {
+        /// Kernel names.
+        #[arg(value_name = "SPEC", required = true)]
+        specs: Vec<Spec>,
+        /// Ordinal of the CUDA device.
+        #[arg(long, default_value_t = 0)]
+        device: u32,
+    },
     /// Run a kernel on the emulator and compare its result with the reference.
     ///
     /// The D of the problem is row-major. A kernel with a column-major D (`kkm` in its name) gets A
@@ -133,6 +142,7 @@ pub fn run(command: &Command) -> Result<Verdict, Failure> {
             Ok(Verdict::Fine)
         }
         Command::Check { specs, json } => check(specs, *json),
+        Command::Load { specs, device } => crate::atlas::load(specs, *device),
         Command::Emulate {
             spec: Named { spec },
             problem,

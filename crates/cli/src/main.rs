@@ -1,5 +1,6 @@
 //! The command `pgemm`: multiply, measure, look into kernels and layouts.
 
+mod atlas;
 mod autotune;
 mod bench;
 mod blocks;
@@ -39,6 +40,7 @@ Examples:
   pgemm run --m 4096 --n 4096 --k 4096 --dtype bf16 --verify
   pgemm run --a A.npy --b B.npy --out D.npy
   pgemm bench --size 8192 --dtype bf16 --against cublaslt
+  pgemm atlas --population eights --count 100 --seed 5 --against cublaslt
   pgemm plot stream.json --svg stream.svg
   pgemm numbers --dtype bf16 --against cublaslt
   pgemm autotune --problem 16384x16384x4096 --dtype bf16
@@ -63,6 +65,11 @@ enum Command {
     /// With --bandwidth, times are also compared with the time to read the memory. See
     /// docs/benchmarking.md.
     Bench(Box<bench::Args>),
+    /// Measure whole populations of problems: drawn ones, and those of published models.
+    ///
+    /// Each problem is verified and timed briefly in a pair with cuBLASLt. Results are geometric
+    /// means by population and by what bounds a problem: launch, memory or arithmetic.
+    Atlas(Box<atlas::Args>),
     /// Plot the results of `bench --stream`: microseconds per job over the work of a job.
     Plot(plot::Args),
     /// Measure the errors of results against a reference of higher precision, optionally next to
@@ -117,6 +124,7 @@ fn main() -> ExitCode {
     let result = match Cli::parse().command {
         Command::Run(args) => run::run(&args),
         Command::Bench(args) => bench::run(&args),
+        Command::Atlas(args) => atlas::run(&args),
         Command::Plot(args) => plot::run(&args),
         Command::Numbers(args) => numbers::run(&args),
         Command::Regression(args) => regression::run(&args),

@@ -61,6 +61,17 @@ impl KernelStore {
         &self.verdicts
     }
 
+    /// Compiles and loads a kernel, so that its first product does not wait for the driver. The
+    /// driver compiles one kernel at a time in a process; several processes, which share its cache,
+    /// compile several.
+    ///
+    /// # Errors
+    /// [`Error::UncleanKernel`] if the driver spoils the kernel, or the reason why it cannot be
+    /// built or loaded.
+    pub fn preload(&self, spec: &Spec) -> Result<()> {
+        self.kernel(spec).map(|_| ())
+    }
+
     /// The kernel of a spec, compiled and loaded if necessary. In that case the outcome of the disk
     /// cache is returned too.
     ///

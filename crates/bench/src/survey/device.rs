@@ -3,13 +3,10 @@
 
 use std::ops::ControlFlow;
 
-use persistent_gemm::driver::{Device, DeviceBuffer, Event, Graph, StreamRef, Timing};
-use persistent_gemm::measure::{
-    Addresses, Elements, Harness, LaunchMode, graph_length, matrix_bytes, padded, random_matrix,
-    set_count,
-};
+use persistent_gemm::driver::{Device, Event, Graph, StreamRef, Timing};
+use persistent_gemm::measure::{Addresses, Elements, Harness, LaunchMode, graph_length};
 use persistent_gemm::{Gemm, Pointers, Preparation, RunRequest};
-use pgemm_plan::{Choice, Config, MatrixLayout, Problem, ProblemKey};
+use pgemm_plan::{Choice, Config, Problem, ProblemKey};
 
 use super::{
     CLOCK_HZ, GRAPH_BELOW_SECONDS, MAX_PROBLEM_SECONDS, SurveyOptions, SurveyRow, SurveyTimer,
@@ -18,14 +15,7 @@ use super::{
 use crate::cublaslt::{CublasLt, CublasLtPlan};
 use crate::error::{BenchError, Result, SurveyLimit};
 use crate::machine::Machine;
-
-/// Seed of the random operands.
-const SEED: u64 = 1;
-
-/// Rows and bytes of each of the data that the pool repeats: 64 MiB and a bit, so that it doesn't
-/// repeat at a power of two.
-const RANDOM_ROWS: usize = 65_537;
-const RANDOM_ROW_BYTES: usize = 1024;
+use crate::pool::{OperandPool, Sets};
 
 /// Fractions of the device's free memory for operands and for results. Workspaces use part of the
 /// remainder.
@@ -44,44 +34,9 @@ pub struct Surveyor {
     gemm: Gemm,
     peer: Option<CublasLt>,
     options: SurveyOptions,
-    elements: Elements,
-    operands: DeviceBuffer,
-    results: DeviceBuffer,
+    pool: OperandPool,
     start: Event,
     end: Event,
-}
-
-/// Bytes of a problem's matrices, and how many sets of them exceed twice the L2.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Sets {
-    a: usize,
-    b: usize,
-    d: usize,
-    count: usize,
-}
-
-impl Sets {
-    fn of(problem: &Problem, elements: Elements, l2_bytes: u64) -> Result<Sets> {
-        let [a, b, _, d] = matrix_bytes(problem, elements)?.map(padded);
-        let count = set_count(a.saturating_add(b).saturating_add(d), l2_bytes);
-        Ok(Sets { a, b, d, count })
-    }
-
-    fn operand_bytes(&self) -> usize {
-        self.a.saturating_add(self.b).saturating_mul(self.count)
-    }
-
-    fn result_bytes(&self) -> usize {
-        self.d.saturating_mul(self.count)
-    }
-
-    /// The addresses of the matrices of a set in pools that begin at these addresses. There is no
-    /// C.
-    fn addresses(&self, operands: u64, results: u64, set: usize) -> Addresses {
-        let a = operands + (set * (self.a + self.b)) as u64;
-        let d = results + (set * self.d) as u64;
-        Addresses { a, b: a + self.a as u64, c: d, d, bias: 0 }
-    }
 }
 
 impl Surveyor {
@@ -101,38 +56,26 @@ impl Surveyor {
         let harness = Harness::new(device)?;
         let free = device.free_memory_bytes()? as f64;
         let (most_operands, most_results) = (OPERAND_SHARE * free, RESULT_SHARE * free);
-        let (mut operand_bytes, mut result_bytes) = (0, 0);
+        let mut bytes = [0; 3];
         for key in keys {
             let sets = Sets::of(&key.problem(), elements, device.properties().l2_bytes)?;
-            let (operands, results) = (sets.operand_bytes(), sets.result_bytes());
-            if operands as f64 <= most_operands && results as f64 <= most_results {
-                operand_bytes = operand_bytes.max(operands);
-                result_bytes = result_bytes.max(results);
+            let [a, b, d] = sets.bytes();
+            if a.saturating_add(b) as f64 <= most_operands && d as f64 <= most_results {
+                bytes = [bytes[0].max(a), bytes[1].max(b), bytes[2].max(d)];
             }
         }
-        let columns = RANDOM_ROW_BYTES / elements.a.bytes() as usize;
-        let host = random_matrix(MatrixLayout::row_major(RANDOM_ROWS, columns), elements.a, SEED)?;
-        let stream = harness.stream();
-        let random = DeviceBuffer::from_host(device, host.bytes(), stream)?;
-        let mut operands = DeviceBuffer::new(device, operand_bytes)?;
-        for start in (0..operand_bytes).step_by(random.bytes()) {
-            let bytes = random.bytes().min(operand_bytes - start);
-            operands.copy_from_device(start, &random, 0, bytes, stream)?;
-        }
-        stream.synchronize()?;
+        let pool = OperandPool::new(device, elements, bytes, harness.stream())?;
         Ok(Surveyor {
             gemm: Gemm::create(
                 device,
                 Config::new(elements.a).with_b_dtype(elements.b).with_output(elements.d),
             )?,
-            operands,
-            results: DeviceBuffer::new(device, result_bytes)?,
+            pool,
             start: Event::new(device, Timing::Enabled)?,
             end: Event::new(device, Timing::Enabled)?,
             harness,
             peer,
             options,
-            elements,
         })
     }
 
@@ -158,14 +101,12 @@ impl Surveyor {
         let sms = properties.sm_count;
         let problem = key.problem();
         let choices = self.options.choices(key, sms);
-        let sets = Sets::of(&problem, self.elements, properties.l2_bytes)?;
+        let sets = Sets::of(&problem, self.pool.elements(), properties.l2_bytes)?;
         let seconds = self.options.seconds(key, &choices, sms);
         let too_large = |finding| BenchError::TooLarge { m: key.m, n: key.n, k: key.k, finding };
-        if sets.operand_bytes() > self.operands.bytes()
-            || sets.result_bytes() > self.results.bytes()
-        {
-            let bytes = sets.operand_bytes() + sets.result_bytes();
-            return Err(too_large(SurveyLimit::Memory { sets: sets.count, bytes: bytes as u64 }));
+        if !self.pool.holds(&sets) {
+            let bytes = sets.total_bytes() as u64;
+            return Err(too_large(SurveyLimit::Memory { sets: sets.count, bytes }));
         }
         if seconds > MAX_PROBLEM_SECONDS {
             return Err(too_large(SurveyLimit::Time { seconds }));
@@ -173,7 +114,8 @@ impl Surveyor {
         let expected = choices.first().map_or(0.0, |best| expected_seconds(key, best, sms));
         let launch =
             if expected < GRAPH_BELOW_SECONDS { LaunchMode::Graph } else { LaunchMode::Eager };
-        let peer = match self.peer.as_ref().map(|peer| peer.plan(&problem, self.elements, 0)) {
+        let peer = match self.peer.as_ref().map(|peer| peer.plan(&problem, self.pool.elements(), 0))
+        {
             Some(Ok(plan)) => Some(plan),
             Some(Err(error)) => {
                 tracing::warn!("the peer is left out: {error}");
@@ -270,11 +212,11 @@ impl DeviceTimer<'_> {
         expected: f64,
         enqueue: &mut dyn FnMut(&Addresses, StreamRef<'_>) -> Result<()>,
     ) -> Result<f64> {
-        let Surveyor { harness, options, operands, results, .. } = self.surveyor;
+        let Surveyor { harness, options, pool, .. } = self.surveyor;
         let stream = harness.stream();
         let mut next = 0;
         let mut launch = |stream: StreamRef<'_>| {
-            let addresses = self.sets.addresses(operands.address(), results.address(), next);
+            let addresses = pool.addresses(&self.sets, next);
             next = (next + 1) % self.sets.count;
             enqueue(&addresses, stream)
         };
@@ -332,28 +274,7 @@ fn launches(count: f64) -> u32 {
 
 #[cfg(test)]
 mod tests {
-    use pgemm_ir::Element;
-    use pgemm_plan::Major;
-
     use super::*;
-
-    #[test]
-    fn sets_lie_one_after_another_within_their_pools() {
-        let problem = Problem::new(100, 200, 304, Major::K, Major::N);
-        let elements = Elements::new(Element::Bf16, Element::F32);
-        let sets = Sets::of(&problem, elements, 1 << 20).unwrap();
-        assert_eq!((sets.a, sets.b, sets.d), (61_440, 121_856, 80_896));
-        assert_eq!(sets.count, (2 << 20) / (61_440 + 121_856 + 80_896) + 1);
-        let mut ends = (1 << 30, 1 << 40);
-        for set in 0..sets.count {
-            let Addresses { a, b, c, d, .. } = sets.addresses(1 << 30, 1 << 40, set);
-            assert_eq!((a, d), ends);
-            assert_eq!((b - a, c), (61_440, d));
-            ends = (b + 121_856, d + 80_896);
-        }
-        assert_eq!(ends.0, (1 << 30) + sets.operand_bytes() as u64);
-        assert_eq!(ends.1, (1 << 40) + sets.result_bytes() as u64);
-    }
 
     #[test]
     fn bursts_have_at_least_one_launch_and_an_end() {

@@ -91,6 +91,8 @@ impl Protocol {
     /// Shortest default duration in seconds. Slices of many contestants are shorter than those of a
     /// pair, so that a palindrome is short compared to variations of the clock.
     pub const SHORTEST_SLICE: f64 = 0.004;
+    /// Shortest duration in seconds of the slices of a quick protocol: two graphs.
+    pub const SHORTEST_QUICK_SLICE: f64 = 0.003;
     /// Default duration in seconds of energy blocks. It contains four steps of NVML's counter.
     pub const BLOCK_SECONDS: f64 = 0.5;
 
@@ -116,6 +118,27 @@ impl Protocol {
             warm_up_max_seconds: warm_up,
             energy_rounds: energy_rounds as u32,
             block_seconds,
+            launch: LaunchChoice::Auto,
+            graph_below_seconds: 50e-6,
+        }
+    }
+
+    /// A protocol for many problems: it measures for about `seconds` in all, so briefly that ratios
+    /// are within some 2 %. The card does not reach a steady temperature; every round has all
+    /// contestants forwards and back, so that they see the same clock.
+    pub fn quick(seconds: f64, contestants: usize) -> Protocol {
+        let seconds = if seconds.is_finite() { seconds.clamp(0.02, MAX_SECONDS) } else { 0.25 };
+        let warm_up = 0.25 * seconds;
+        let rounds = 3;
+        let slices = f64::from(2 * rounds) * contestants.max(1) as f64;
+        Protocol {
+            rounds,
+            palindromes_per_round: 1,
+            slice_seconds: ((seconds - warm_up) / slices).max(Self::SHORTEST_QUICK_SLICE),
+            warm_up_min_seconds: warm_up,
+            warm_up_max_seconds: warm_up,
+            energy_rounds: 0,
+            block_seconds: Self::BLOCK_SECONDS,
             launch: LaunchChoice::Auto,
             graph_below_seconds: 50e-6,
         }

@@ -1,0 +1,15 @@
+//! The atlas: populations of problems, drawn by a seed or taken from published models, each
+//! measured in a quick pair with the peer. It says how a library does on problems that it was not
+//! fitted to.
+
+mod measure;
+mod models;
+mod population;
+mod regime;
+mod report;
+
+pub use measure::{Atlas, AtlasOptions, AtlasPeer, AtlasRow, FASTEST, FIRST_PICK, Fault};
+pub use models::{Domain, ModelProblem, model_problems};
+pub use population::{AtlasProblem, Population};
+pub use regime::Regime;
+pub use report::{AtlasFile, AtlasHead, AtlasScore, LOSS};

@@ -1,0 +1,324 @@
+//! `pgemm atlas`: whole populations of problems, each in a quick pair with cuBLASLt.
+
+use std::collections::BTreeSet;
+use std::path::PathBuf;
+use std::process::{Command, Stdio};
+use std::str::FromStr;
+
+use comfy_table::Table;
+use persistent_gemm::driver::Device;
+use persistent_gemm::{Config, Major, Plan};
+use pgemm_bench::atlas::{
+    Atlas, AtlasFile, AtlasHead, AtlasOptions, AtlasProblem, AtlasRow, AtlasScore, FASTEST,
+    FIRST_PICK, LOSS, Population, Regime,
+};
+use pgemm_bench::{Bench, CublasLt, problem_name};
+use pgemm_kernels::Spec;
+
+use crate::failure::Failure;
+use crate::interrupt::Interrupt;
+use crate::output;
+use crate::parse::{self, Types, USUAL_SMS};
+use crate::usage::UsageError;
+use crate::{Verdict, bench::Peer};
+
+/// Arguments of `pgemm atlas`.
+#[derive(clap::Args)]
+#[command(after_help = "\
+Examples:
+  pgemm atlas --population eights --count 300 --seed 5 --against cublaslt --json eights.jsonl
+  pgemm atlas --population models,any --dtype e4m3 --majors kk --against cublaslt-best
+  pgemm atlas --population eights --list --seed 5 --count 20
+  pgemm atlas --show eights.jsonl --show any.jsonl
+
+Exit status: 0 all well; 1 one of our results was wrong; 130 interrupted.")]
+pub struct Args {
+    /// Populations, separated by commas: eights (extents that are multiples of 8), sixty-fours,
+    /// any, tiny, vectors, batches, models.
+    #[arg(long, value_name = "NAME", value_delimiter = ',', default_value = "eights")]
+    population: Vec<Population>,
+    /// Problems of each population.
+    #[arg(long, value_name = "COUNT", default_value_t = 100)]
+    count: usize,
+    /// Seed of the populations. The same seed always draws the same problems.
+    #[arg(long, value_name = "SEED", default_value_t = 0)]
+    seed: u64,
+    #[command(flatten)]
+    types: Types,
+    /// Majors of A and B that problems are drawn with, separated by commas.
+    #[arg(long, value_name = "MAJORS", value_delimiter = ',', default_value = "kk,kn,mk,mn")]
+    majors: Vec<OperandMajors>,
+    /// Whom to run against.
+    #[arg(long, value_enum, value_name = "PEER")]
+    against: Option<Peer>,
+    /// Seconds of launches of each problem.
+    #[arg(long, value_name = "SECONDS", default_value_t = 0.25)]
+    seconds: f64,
+    /// Measure only problems whose index, divided by N, leaves I.
+    #[arg(long, value_name = "I/N", default_value = "0/1")]
+    shard: Shard,
+    /// Processes that compile kernels before anything is measured.
+    #[arg(long, value_name = "COUNT", default_value_t = processes())]
+    processes: usize,
+    /// Also write a line for each problem to this file, as JSON.
+    #[arg(long, value_name = "FILE")]
+    json: Option<PathBuf>,
+    /// Continue the JSON file: problems that it contains are not measured again.
+    #[arg(long, requires = "json")]
+    resume: bool,
+    /// List the problems instead, with their regimes and kernels. This needs no GPU.
+    #[arg(long)]
+    list: bool,
+    /// Show the scores of a file that --json wrote, instead of measuring; may be given several
+    /// times. This needs no GPU.
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["list", "json", "against"])]
+    show: Vec<PathBuf>,
+    /// Ordinal of the CUDA device.
+    #[arg(long, default_value_t = 0)]
+    device: u32,
+}
+
+/// Processes that the machine has cores for.
+fn processes() -> usize {
+    std::thread::available_parallelism().map_or(1, usize::from)
+}
+
+/// Majors of A and B, as users type them.
+#[derive(Clone, Copy)]
+struct OperandMajors(Major, Major);
+
+impl FromStr for OperandMajors {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        Ok(match text {
+            "kk" => OperandMajors(Major::K, Major::K),
+            "kn" => OperandMajors(Major::K, Major::N),
+            "mk" => OperandMajors(Major::M, Major::K),
+            "mn" => OperandMajors(Major::M, Major::N),
+            _ => return Err("use kk, kn, mk or mn: the contiguous dimensions of A and B".into()),
+        })
+    }
+}
+
+/// A part of the problems: those whose index leaves `index` when it is divided by `of`.
+#[derive(Clone, Copy)]
+struct Shard {
+    index: usize,
+    of: usize,
+}
+
+impl FromStr for Shard {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let numbers = text.split_once('/');
+        let numbers = numbers.and_then(|(index, of)| Some((index.parse().ok()?, of.parse().ok()?)));
+        match numbers {
+            Some((index, of)) if index < of => Ok(Shard { index, of }),
+            _ => Err("use I/N with I below N, such as 0/4".into()),
+        }
+    }
+}
+
+pub fn run(args: &Args) -> Result<Verdict, Failure> {
+    if !args.show.is_empty() {
+        let files = args.show.iter().map(|path| AtlasFile::read(path));
+        let files = files.collect::<Result<Vec<_>, _>>()?;
+        let rows: Vec<&AtlasRow> = files.iter().flat_map(|file| &file.rows).collect();
+        return print(&rows);
+    }
+    let elements = args.types.elements(None);
+    let config = parse::config(elements);
+    let majors: Vec<(Major, Major)> =
+        args.majors.iter().map(|majors| (majors.0, majors.1)).collect();
+    let mut work: Vec<(Population, AtlasProblem)> = Vec::new();
+    for &population in &args.population {
+        let problems = population.problems(args.seed, args.count, elements, &majors)?;
+        let problems =
+            problems.into_iter().filter(|at| at.index % args.shard.of == args.shard.index);
+        work.extend(problems.map(|problem| (population, problem)));
+    }
+    if args.list {
+        return list(&work, &config, elements);
+    }
+    let device = Device::new(args.device)?;
+    let bench = Bench::new(&device)?;
+    let peer = args.against.map(|_| CublasLt::open(&device)).transpose()?;
+    let options =
+        AtlasOptions { seconds: args.seconds, best: args.against == Some(Peer::CublasltBest) };
+    let machine = bench.machine(peer.as_ref());
+    let head = AtlasHead::new(machine, elements, args.seed, majors, options);
+    let mut file = match &args.json {
+        Some(path) if args.resume => AtlasFile::resume(path, head)?,
+        path => AtlasFile::new(path.as_deref(), head),
+    };
+    let all = work.len();
+    work.retain(|(population, at)| !file.has(*population, at.index));
+    if work.len() < all {
+        let left = work.len();
+        output::note(format!("measured already: {}; left to measure: {left}", all - left));
+    }
+    if work.is_empty() && file.rows.is_empty() {
+        return Err(UsageError::NothingToMeasure.into());
+    }
+    compile_ahead(&work, &config, device.properties().sm_count, args.processes)?;
+
+    let problems: Vec<AtlasProblem> = work.iter().map(|(_, at)| at.clone()).collect();
+    let atlas = Atlas::new(&bench, peer.as_ref(), (config, elements), options, &problems)?;
+    let interrupt = Interrupt::listen()?;
+    let progress = output::progress(work.len());
+    for (population, at) in &work {
+        if interrupt.go_on().is_break() {
+            progress.finish_and_clear();
+            output::note("interrupted; --resume continues the file of --json");
+            return Ok(Verdict::Interrupted);
+        }
+        progress.set_message(format!("{population} {}", problem_name(&at.problem, elements)));
+        file.push(atlas.measure(*population, at)?)?;
+        progress.inc(1);
+    }
+    progress.finish_and_clear();
+    print(&file.rows.iter().collect::<Vec<_>>())
+}
+
+/// Compiles the kernels of all problems in several processes, since the driver compiles one kernel
+/// at a time in each.
+fn compile_ahead(
+    work: &[(Population, AtlasProblem)],
+    config: &Config,
+    sms: u32,
+    processes: usize,
+) -> Result<(), Failure> {
+    let plans = work.iter().filter_map(|(_, at)| Plan::best(&at.problem, config, sms).ok());
+    let specs: BTreeSet<String> = plans.map(|plan| plan.spec.to_string()).collect();
+    if processes < 2 || specs.is_empty() {
+        return Ok(());
+    }
+    let specs: Vec<String> = specs.into_iter().collect();
+    let message = format!("compiling {} kernels", specs.len());
+    output::while_showing(message, || {
+        let program = std::env::current_exe()?;
+        let mut children = Vec::new();
+        for part in 0..processes.min(specs.len()) {
+            let mut command = Command::new(&program);
+            command.args(["kernel", "load"]).stdout(Stdio::null()).stderr(Stdio::null());
+            command.args(specs.iter().skip(part).step_by(processes));
+            children.push(command.spawn()?);
+        }
+        // A kernel that one of them cannot compile is compiled again when it is needed, and its
+        // problem's row says why it fails.
+        for mut child in children {
+            child.wait()?;
+        }
+        Ok(())
+    })
+}
+
+/// Compiles kernels and loads them once, so that they are in the driver's cache.
+pub fn load(specs: &[Spec], device: u32) -> Result<Verdict, Failure> {
+    let store = persistent_gemm::KernelStore::of(&Device::new(device)?);
+    let mut verdict = Verdict::Fine;
+    for spec in specs {
+        if let Err(error) = store.preload(spec) {
+            output::note(error);
+            verdict = Verdict::Wrong;
+        }
+    }
+    Ok(verdict)
+}
+
+fn list(
+    work: &[(Population, AtlasProblem)],
+    config: &Config,
+    elements: persistent_gemm::measure::Elements,
+) -> Result<Verdict, Failure> {
+    let mut table = output::table(
+        ["population", "index", "problem", "regime", "kernel", "part of"],
+        &["index"],
+    );
+    for (population, AtlasProblem { index, label, problem }) in work {
+        let kernel = match Plan::best(problem, config, USUAL_SMS) {
+            Ok(plan) => plan.spec.to_string(),
+            Err(error) => error.to_string(),
+        };
+        table.add_row([
+            population.to_string(),
+            index.to_string(),
+            problem_name(problem, elements),
+            Regime::of(problem, elements)?.to_string(),
+            kernel,
+            label.clone().unwrap_or_default(),
+        ]);
+    }
+    output::print(&table)?;
+    Ok(Verdict::Fine)
+}
+
+/// Prints the scores of all populations, and the problems with the lowest ratios.
+fn print(rows: &[&AtlasRow]) -> Result<Verdict, Failure> {
+    /// Problems in the list of losses.
+    const WORST: usize = 12;
+    for peer in [FIRST_PICK, FASTEST] {
+        if rows.iter().all(|row| row.ratio(peer).is_none()) {
+            continue;
+        }
+        output::text(&format!("against {peer}: its time over ours\n"))?;
+        output::print(&scores(rows, peer))?;
+        let mut lost: Vec<_> =
+            rows.iter().filter_map(|row| Some((row.ratio(peer)?, *row))).collect();
+        lost.sort_by(|a, b| a.0.total_cmp(&b.0));
+        let mut table =
+            output::table(["worst", "problem", "regime", "µs", "kernel"], &["worst", "µs"]);
+        for (ratio, row) in lost.iter().take(WORST) {
+            table.add_row([
+                format!("{ratio:.3}"),
+                row.problem.clone(),
+                row.regime.to_string(),
+                row.us.map_or_else(String::new, |us| format!("{us:.2}")),
+                row.kernel.clone().unwrap_or_default(),
+            ]);
+        }
+        output::text("\n")?;
+        output::print(&table)?;
+        output::text("\n")?;
+    }
+    for row in rows {
+        for fault in &row.faults {
+            let what = if fault.wrong { "is wrong" } else { "did not run" };
+            output::text(&format!("{} {what}: {}: {}\n", fault.who, row.problem, fault.why))?;
+        }
+    }
+    let wrong = rows.iter().any(|row| row.is_wrong());
+    Ok(if wrong { Verdict::Wrong } else { Verdict::Fine })
+}
+
+fn scores(rows: &[&AtlasRow], peer: &str) -> Table {
+    let below = format!("below {LOSS}");
+    let header = [
+        "population",
+        "regime",
+        "problems",
+        "mean",
+        below.as_str(),
+        "worst",
+        "wrong",
+        "not run",
+        "peer wrong",
+    ];
+    let mut table = output::table(header, &header[2..]);
+    for (population, regime, score) in AtlasScore::by_population(rows.iter().copied(), peer) {
+        table.add_row([
+            population.to_string(),
+            regime.map_or_else(|| "all".to_owned(), |regime| regime.to_string()),
+            score.compared.to_string(),
+            score.mean.map_or_else(|| "–".to_owned(), |mean| format!("{mean:.4}")),
+            format!("{:.1} %", 100.0 * score.losses),
+            score.worst.map_or_else(|| "–".to_owned(), |(ratio, _)| format!("{ratio:.3}")),
+            score.wrong.to_string(),
+            score.not_run.to_string(),
+            score.wrong_peers.to_string(),
+        ]);
+    }
+    table
+}
