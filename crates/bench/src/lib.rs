@@ -8,6 +8,7 @@
 //! measures many jobs in a row, [`Sample`] how wrong products are, [`Surveyor`] many choices
 //! briefly. [`Suite`] has the problems of the published benchmarks, and [`Case`] draws random ones.
 
+pub mod atlas;
 mod bandwidth;
 mod bench;
 mod cases;
