@@ -26,6 +26,10 @@ const OPERATIONS: [u64; 2] = [200_000_000, 600_000_000_000];
 /// Most bytes of A, B and D together.
 const MOST_BYTES: usize = 2 << 30;
 
+/// The same limits for the problems of models, some of which are larger.
+const OPERATIONS_OF_MODELS: u64 = 6_000_000_000_000;
+const MOST_BYTES_OF_MODELS: usize = 4 << 30;
+
 /// Extents of tiny products, which have fewer operations than all others.
 const TINY: [f64; 2] = [1.0, 512.0];
 
@@ -53,7 +57,7 @@ pub enum Population {
     Vectors,
     /// Batches of products whose extents are multiples of 8.
     Batches,
-    /// The layers of published models, and the products of other programs.
+    /// The layers of published models, and the products of other programs, without the largest.
     Models,
 }
 
@@ -113,6 +117,7 @@ impl Population {
             return Ok((0..count).map(drawn).collect());
         }
         let mut all: Vec<_> = model_problems()?.into_iter().enumerate().collect();
+        all.retain(|(_, model)| is_wanted(self, &model.problem, elements));
         all.sort_by_cached_key(|(index, _)| Draw::new(seed, *index).0.next_u64());
         let all = all.into_iter().map(|(index, model)| AtlasProblem {
             index,
@@ -212,9 +217,11 @@ fn is_wanted(population: Population, problem: &Problem, elements: Elements) -> b
     let countable = match population {
         Population::Tiny => operations < least,
         Population::Vectors => operations <= most,
+        Population::Models => operations <= OPERATIONS_OF_MODELS,
         _ => (least..=most).contains(&operations),
     };
-    countable && operand_bytes(problem, elements).is_ok_and(|bytes| bytes <= MOST_BYTES)
+    let most = if population == Population::Models { MOST_BYTES_OF_MODELS } else { MOST_BYTES };
+    countable && operand_bytes(problem, elements).is_ok_and(|bytes| bytes <= most)
 }
 
 #[cfg(test)]
@@ -237,9 +244,11 @@ mod tests {
             let problems = drawn(population, seed, 3);
             problems.iter().map(|AtlasProblem { problem: p, .. }| [p.m, p.n, p.k]).collect()
         };
-        // Whoever draws them with another program must get these.
-        assert_eq!(extents(Population::Eights, 1), [[0; 3]; 3]);
-        assert_eq!(extents(Population::Any, 7), [[0; 3]; 3]);
+        // These are from a generator of our own in Python, written from the description above.
+        let eights = [[120, 2536, 432], [15496, 184, 9160], [2080, 176, 616]];
+        assert_eq!(extents(Population::Eights, 1), eights);
+        let any = [[53, 2428, 2850], [2187, 18042, 2873], [9513, 349, 87]];
+        assert_eq!(extents(Population::Any, 7), any);
         assert_eq!(drawn(Population::Eights, 1, 50)[..20], drawn(Population::Eights, 1, 20));
     }
 
