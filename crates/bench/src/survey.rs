@@ -4,14 +4,18 @@
 
 mod device;
 
+use std::collections::HashSet;
 use std::ops::ControlFlow;
 use std::path::Path;
 
 use persistent_gemm::Error;
 use persistent_gemm::files::{self, command_line, now};
 use persistent_gemm::measure::LaunchMode;
-use pgemm_kernels::Cluster;
+use pgemm_kernels::{Cluster, Spec};
 use pgemm_plan::{Choice, ProblemKey, heuristic};
+use rand::SeedableRng;
+use rand::rngs::ChaCha8Rng;
+use rand::seq::SliceRandom;
 use serde::{Deserialize, Serialize};
 
 use crate::error::{BenchError, Result};
@@ -49,11 +53,33 @@ pub struct SurveyOptions {
     pub within: f64,
     /// Whether kernels with clusters take part.
     pub clusters: bool,
+    /// The kernels that choices are made from.
+    #[serde(default)]
+    pub source: ChoiceSource,
+}
+
+/// The kernels that the choices of a survey are made from.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum ChoiceSource {
+    /// Those that the catalogue lists.
+    #[default]
+    Catalogue,
+    /// All that the rule allows. Half of the choices are the most promising, and the others are
+    /// drawn from those that are not estimated to be much slower, so that a model that is fitted to
+    /// the survey sees more than its own picks.
+    Rule,
 }
 
 impl Default for SurveyOptions {
     fn default() -> Self {
-        SurveyOptions { seconds_per_choice: 0.02, limit: 60, within: 3.0, clusters: false }
+        SurveyOptions {
+            seconds_per_choice: 0.02,
+            limit: 60,
+            within: 3.0,
+            clusters: false,
+            source: ChoiceSource::Catalogue,
+        }
     }
 }
 
@@ -80,11 +106,34 @@ impl SurveyOptions {
     /// worth estimating and the heuristic's raster height.
     pub fn choices(&self, key: &ProblemKey, sms: u32) -> Vec<Choice> {
         let shape = key.shape();
-        let specs = key.specs().filter(|spec| self.clusters || spec.cluster == Cluster::NONE);
+        let specs: Vec<Spec> = match self.source {
+            ChoiceSource::Catalogue => key.specs().collect(),
+            ChoiceSource::Rule => key.rule().collect(),
+        };
+        let specs = specs.into_iter().filter(|spec| self.clusters || spec.cluster == Cluster::NONE);
         let ranked = heuristic::rank(specs, shape, sms, None);
         let cycles = |choice: &Choice| heuristic::cycles(choice, shape, sms);
         let most = ranked.first().map_or(0.0, cycles) * self.within;
-        ranked.into_iter().take_while(|choice| cycles(choice) <= most).take(self.limit).collect()
+        let near = ranked.into_iter().take_while(|choice| cycles(choice) <= most);
+        match self.source {
+            ChoiceSource::Catalogue => near.take(self.limit).collect(),
+            ChoiceSource::Rule => self.drawn(key, near.collect()),
+        }
+    }
+
+    /// Half of them the most promising of these choices, in their order, the others drawn. A kernel
+    /// with a split takes part once, with the launch that is estimated as faster.
+    fn drawn(&self, key: &ProblemKey, ranked: Vec<Choice>) -> Vec<Choice> {
+        let mut seen = HashSet::new();
+        let mut ranked: Vec<Choice> =
+            ranked.into_iter().filter(|choice| seen.insert((choice.spec, choice.split))).collect();
+        let best = ranked.len().min(self.limit.div_ceil(2));
+        let mut others = ranked.split_off(best);
+        let [m, n, k] = key.extents();
+        let mut numbers = ChaCha8Rng::seed_from_u64(m << 42 ^ n << 21 ^ k);
+        others.shuffle(&mut numbers);
+        ranked.extend(others.into_iter().take(self.limit - best));
+        ranked
     }
 
     /// The approximate time of these choices, in seconds.

@@ -1,20 +1,23 @@
 //! `pgemm atlas`: whole populations of problems, each in a quick pair with cuBLASLt.
 
 use std::collections::BTreeSet;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::str::FromStr;
 
 use comfy_table::Table;
 use persistent_gemm::driver::Device;
+use persistent_gemm::measure::Elements;
+use persistent_gemm::tune::ProblemKey;
 use persistent_gemm::{Config, Major, Plan};
 use pgemm_bench::atlas::{
     Atlas, AtlasFile, AtlasHead, AtlasOptions, AtlasProblem, AtlasRow, AtlasScore, FASTEST,
     FIRST_PICK, LOSS, Population, Regime,
 };
-use pgemm_bench::{Bench, CublasLt, problem_name};
+use pgemm_bench::{Bench, ChoiceSource, CublasLt, SurveyOptions, problem_name};
 use pgemm_kernels::Spec;
 
+use crate::autotune;
 use crate::failure::Failure;
 use crate::interrupt::Interrupt;
 use crate::output;
@@ -66,6 +69,19 @@ pub struct Args {
     /// Continue the JSON file: problems that it contains are not measured again.
     #[arg(long, requires = "json")]
     resume: bool,
+    /// Instead of comparing, time many kernels of the rule for each problem, and write the times to
+    /// this file, to fit the heuristic's constants.
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["json", "against", "list"])]
+    survey: Option<PathBuf>,
+    /// Kernels of each problem with --survey.
+    #[arg(long, value_name = "COUNT", requires = "survey", default_value_t = 24)]
+    choices: usize,
+    /// Leave out kernels whose estimate is above this times the best with --survey.
+    #[arg(long, value_name = "FACTOR", requires = "survey", default_value_t = 3.0)]
+    within: f64,
+    /// Seconds of launches of each kernel with --survey.
+    #[arg(long, value_name = "SECONDS", requires = "survey", default_value_t = 0.02)]
+    seconds_per_choice: f64,
     /// List the problems instead, with their regimes and kernels. This needs no GPU.
     #[arg(long)]
     list: bool,
@@ -143,6 +159,9 @@ pub fn run(args: &Args) -> Result<Verdict, Failure> {
         return list(&work, &config, elements);
     }
     let device = Device::new(args.device)?;
+    if let Some(path) = &args.survey {
+        return survey(args, &device, &work, (config, elements), path);
+    }
     let bench = Bench::new(&device)?;
     let peer = args.against.map(|_| CublasLt::open(&device)).transpose()?;
     let options =
@@ -162,7 +181,9 @@ pub fn run(args: &Args) -> Result<Verdict, Failure> {
     if work.is_empty() && file.rows.is_empty() {
         return Err(UsageError::NothingToMeasure.into());
     }
-    compile_ahead(&work, &config, device.properties().sm_count, args.processes)?;
+    let sms = device.properties().sm_count;
+    let plans = work.iter().filter_map(|(_, at)| Plan::best(&at.problem, &config, sms).ok());
+    compile_ahead(plans.map(|plan| plan.spec), args.processes)?;
 
     let problems: Vec<AtlasProblem> = work.iter().map(|(_, at)| at.clone()).collect();
     let atlas = Atlas::new(&bench, peer.as_ref(), (config, elements), options, &problems)?;
@@ -182,16 +203,36 @@ pub fn run(args: &Args) -> Result<Verdict, Failure> {
     print(&file.rows.iter().collect::<Vec<_>>())
 }
 
-/// Compiles the kernels of all problems in several processes, since the driver compiles one kernel
-/// at a time in each.
-fn compile_ahead(
+/// Times kernels of the rule for each problem.
+fn survey(
+    args: &Args,
+    device: &Device,
     work: &[(Population, AtlasProblem)],
-    config: &Config,
-    sms: u32,
-    processes: usize,
-) -> Result<(), Failure> {
-    let plans = work.iter().filter_map(|(_, at)| Plan::best(&at.problem, config, sms).ok());
-    let specs: BTreeSet<String> = plans.map(|plan| plan.spec.to_string()).collect();
+    (config, elements): (Config, Elements),
+    path: &Path,
+) -> Result<Verdict, Failure> {
+    let options = SurveyOptions {
+        seconds_per_choice: args.seconds_per_choice,
+        limit: args.choices,
+        within: args.within,
+        clusters: true,
+        source: ChoiceSource::Rule,
+    };
+    options.check()?;
+    let keys: Vec<ProblemKey> =
+        work.iter().map(|(_, at)| ProblemKey::of(&at.problem, &config)).collect();
+    let names: Vec<String> =
+        work.iter().map(|(_, at)| problem_name(&at.problem, elements)).collect();
+    let names: Vec<&str> = names.iter().map(String::as_str).collect();
+    let sms = device.properties().sm_count;
+    let choices = keys.iter().flat_map(|key| options.choices(key, sms));
+    compile_ahead(choices.map(|choice| choice.spec), args.processes)?;
+    autotune::time(device, options, elements, (&keys, &names), path)
+}
+
+/// Compiles kernels in several processes, since the driver compiles one kernel at a time in each.
+fn compile_ahead(specs: impl Iterator<Item = Spec>, processes: usize) -> Result<(), Failure> {
+    let specs: BTreeSet<String> = specs.map(|spec| spec.to_string()).collect();
     if processes < 2 || specs.is_empty() {
         return Ok(());
     }
@@ -231,7 +272,7 @@ pub fn load(specs: &[Spec], device: u32) -> Result<Verdict, Failure> {
 fn list(
     work: &[(Population, AtlasProblem)],
     config: &Config,
-    elements: persistent_gemm::measure::Elements,
+    elements: Elements,
 ) -> Result<Verdict, Failure> {
     let mut table = output::table(
         ["population", "index", "problem", "regime", "kernel", "part of"],

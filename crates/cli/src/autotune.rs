@@ -25,6 +25,7 @@ use crate::parse::{self, Majors, Size, Types};
 use crate::suite::{UnmeasuredProblem, Worklist};
 use crate::{Failure, Verdict};
 
+pub use survey::time;
 use survey::{SurveyArgs, survey};
 
 /// Arguments of `pgemm autotune`.

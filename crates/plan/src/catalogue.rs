@@ -57,6 +57,21 @@ pub fn rated_terms(element: Element, terms: Terms) -> &'static [RatedSpec] {
     })
 }
 
+/// Every wgmma spec of the rule for a problem as its kernel sees it, whether the catalogue lists it
+/// or not. They include specs that swap A and B.
+pub fn rule_for(
+    problem: &Problem,
+    operands: [Element; 2],
+    output: Element,
+    precision: Precision,
+) -> impl Iterator<Item = Spec> + use<> {
+    let (a, b) = (operand_major(problem.a.major), operand_major(problem.b.major));
+    let [a_type, b_type] = operands;
+    let plain = catalogue::rule(operands, (a, b), OutputMajor::N, output);
+    let swapped = catalogue::rule([b_type, a_type], (b, a), OutputMajor::M, output);
+    plain.chain(swapped).filter(move |spec| Precision::of(spec) == precision)
+}
+
 /// The rated specs for a problem as its kernel sees it. They include specs that swap A and B,
 /// unless `swapped` says which ones are wanted.
 pub(crate) fn rated_for(

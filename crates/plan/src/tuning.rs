@@ -6,7 +6,7 @@ use pgemm_kernels::Spec;
 use serde::{Deserialize, Serialize};
 
 use crate::batch::Batch;
-use crate::catalogue::specs_for;
+use crate::catalogue::{rule_for, specs_for};
 use crate::choice::Choice;
 use crate::config::Config;
 use crate::heuristic::Shape;
@@ -154,6 +154,11 @@ impl ProblemKey {
     /// Every spec of the catalogue that can compute the problem.
     pub fn specs(&self) -> impl Iterator<Item = Spec> + use<> {
         specs_for(&self.problem(), self.operands(), self.output, self.precision, None)
+    }
+
+    /// Every spec of the rule that can compute the problem, whether the catalogue lists it or not.
+    pub fn rule(&self) -> impl Iterator<Item = Spec> + use<> {
+        rule_for(&self.problem(), self.operands(), self.output, self.precision)
     }
 
     /// Whether the kernel of a choice has the majors of the problem.

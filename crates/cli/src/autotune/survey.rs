@@ -4,6 +4,8 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use persistent_gemm::driver::Device;
+use persistent_gemm::measure::Elements;
+use persistent_gemm::tune::ProblemKey;
 use pgemm_bench::{BenchError, CublasLt, Survey, SurveyOptions, Surveyor};
 
 use super::{Args, note_left_out};
@@ -45,28 +47,42 @@ pub(super) fn survey(args: &Args, path: &Path) -> Result<Verdict, Failure> {
         limit: *limit,
         within: *within,
         clusters: *clusters,
+        ..SurveyOptions::default()
     };
-    options.check()?;
     let (work, keys) = args.worklist()?;
-    Survey::check_path(path)?;
-
     let device = Device::new(args.device)?;
-    let peer = match CublasLt::open(&device) {
+    let names: Vec<&str> = work.tasks.iter().map(|task| task.name.as_str()).collect();
+    let verdict = time(&device, options, args.types.elements(None), (&keys, &names), path)?;
+    note_left_out(&work);
+    Ok(verdict)
+}
+
+/// Times choices for each of these problems, which have these names, and writes the file after each.
+pub fn time(
+    device: &Device,
+    options: SurveyOptions,
+    elements: Elements,
+    (keys, names): (&[ProblemKey], &[&str]),
+    path: &Path,
+) -> Result<Verdict, Failure> {
+    options.check()?;
+    Survey::check_path(path)?;
+    let peer = match CublasLt::open(device) {
         Ok(peer) => Some(peer),
         Err(error) => {
             output::note(format_args!("drift of the clock cannot be divided out: {error}"));
             None
         }
     };
-    let surveyor = Surveyor::new(&device, peer, options, args.types.elements(None), &keys)?;
+    let surveyor = Surveyor::new(device, peer, options, elements, keys)?;
     let interrupt = Interrupt::listen()?;
     let mut survey = Survey::new(surveyor.machine(), options);
     let bar = output::progress(keys.len());
     bar.enable_steady_tick(Duration::from_millis(120));
-    for (index, (key, task)) in keys.iter().zip(&work.tasks).enumerate() {
+    for (index, (key, name)) in keys.iter().zip(names).enumerate() {
         bar.set_position(index as u64);
         let mut show = |done, of| {
-            bar.set_message(format!("{}: {done} of {of} choices", task.name));
+            bar.set_message(format!("{name}: {done} of {of} choices"));
             interrupt.go_on()
         };
         match surveyor.survey(key, &mut show) {
@@ -96,6 +112,5 @@ pub(super) fn survey(args: &Args, path: &Path) -> Result<Verdict, Failure> {
         survey.rows.len(),
         path.display()
     ));
-    note_left_out(&work);
     Ok(Verdict::Fine)
 }

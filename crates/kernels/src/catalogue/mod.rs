@@ -2,10 +2,12 @@
 //! the emulator.
 
 mod registers;
+mod rule;
 mod shapes;
 
 use pgemm_ir::{Element, OperandMajor};
 
+pub use self::rule::rule;
 use self::shapes::{
     ACROSS, F16_SUMS, F16_SUMS_NARROW, FEWEST_STAGES, FROM_REGISTERS, K_MAJOR, K_MAJOR_NARROW,
     NARROW, NARROWED, NARROWED_NARROW, NARROWED_PROMOTED, PROMOTED, PROMOTED_NARROW, SHAPES,

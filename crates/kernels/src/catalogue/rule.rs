@@ -1,0 +1,79 @@
+//! The catalogue as a rule: every wgmma kernel that [`Spec::validate`] allows, with the deepest
+//! ring that fits, in the shapes that are worth considering.
+
+use pgemm_ir::{Element, OperandMajor};
+
+use super::PROMOTION_8;
+use super::shapes::SPAN_BYTES;
+use crate::epilogue::EpilogueShape;
+use crate::spec::{Cluster, MainloopSpec, Schedule, Spec, Summation, Tile, WgmmaSpec, WorkSource};
+use crate::tiles::staging::OutputMajor;
+
+/// Rows of a tile with its consumer warpgroups and schedule.
+const ROWS: [(u32, u32, Schedule); 7] = [
+    (64, 1, Schedule::Cooperative),
+    (128, 2, Schedule::Cooperative),
+    (192, 3, Schedule::Cooperative),
+    (256, 2, Schedule::Cooperative),
+    (64, 2, Schedule::PingPong),
+    (128, 2, Schedule::PingPong),
+    (192, 2, Schedule::PingPong),
+];
+
+/// Clusters of up to eight CTAs.
+const CLUSTERS: [(u32, u32); 10] =
+    [(1, 1), (2, 1), (1, 2), (4, 1), (2, 2), (1, 4), (8, 1), (4, 2), (2, 4), (1, 8)];
+
+/// Most stages of a ring. More hide no more latency.
+const MOST_STAGES: u32 = 16;
+
+/// Fewest stages of a ring. With two, the tensor cores wait.
+const FEWEST_STAGES: u32 = 3;
+
+/// Every wgmma kernel of the rule for operands of these types and majors, in all the ways in which
+/// sums of these types are added up. Widths of tiles are all multiples of 8.
+pub fn rule(
+    operands: [Element; 2],
+    (a_major, b_major): (OperandMajor, OperandMajor),
+    d_major: OutputMajor,
+    output: Element,
+) -> impl Iterator<Item = Spec> {
+    let [a, b] = operands;
+    let promoted = Summation::Promoted { interval: PROMOTION_8 };
+    let summations: &[Summation] = match a {
+        _ if a.is_float8() => &[Summation::TensorCore, promoted],
+        Element::F16 => &[Summation::TensorCore, Summation::F16],
+        _ => &[Summation::TensorCore],
+    };
+    let depths = [1, 2].map(|spans| spans * SPAN_BYTES / a.bytes());
+    let ways = summations.to_vec().into_iter().flat_map(move |summation| {
+        ROWS.into_iter().flat_map(move |rows| depths.into_iter().map(move |k| (summation, rows, k)))
+    });
+    ways.flat_map(move |(summation, (m, warpgroups, schedule), k)| {
+        let wgmma = WgmmaSpec { summation, ..WgmmaSpec::new(warpgroups, schedule) };
+        let plain = Spec {
+            a,
+            b,
+            output,
+            a_major,
+            b_major,
+            d_major,
+            tile: Tile { m, n: 8, k },
+            stages: FEWEST_STAGES,
+            cluster: Cluster::NONE,
+            mainloop: MainloopSpec::Wgmma(wgmma),
+            scaled: false,
+            epilogue: EpilogueShape::NONE,
+            source: WorkSource::Launch,
+        };
+        (8..=256).step_by(8).flat_map(move |n| {
+            CLUSTERS.into_iter().filter_map(move |(along_m, along_n)| {
+                let cluster = Cluster { m: along_m, n: along_n };
+                let spec = Spec { tile: Tile { n, ..plain.tile }, cluster, ..plain };
+                let stages = spec.most_stages().min(MOST_STAGES);
+                let spec = Spec { stages, ..spec };
+                (stages >= FEWEST_STAGES && spec.validate().is_ok()).then_some(spec)
+            })
+        })
+    })
+}
