@@ -2,7 +2,8 @@
 """Turns JSON reports of `pgemm` into the lines of benchmarks/results: one for the run, then one for each problem.
 
 Reads what `--json` of `pgemm bench` (with `--stream` and `--out-of-core` too), `pgemm numbers` and `pgemm regression`
-writes, surveys (`pgemm autotune --survey`) and results of the autotuner. The format is described in benchmarks/README.md. Every report
+writes, surveys (`pgemm autotune --survey` and `pgemm atlas --survey`), results of the autotuner, and the lines of `pgemm atlas`
+(`.jsonl`). The format is described in benchmarks/README.md. Every report
 becomes a run that is named after its file.
 
     scripts/compact_results.py 2027-01-15-suite-bf16.json >> benchmarks/results/suite.jsonl
@@ -237,6 +238,30 @@ def regression_line(row):
     )
 
 
+def atlas_lines(rows):
+    """A line for each problem, with the median and the extremes of the ratios."""
+    for row in rows:
+        line = {field: row[field] for field in ("population", "index", "label", "problem", "regime", "launch", "kernel", "us") if row.get(field) is not None}
+        for peer in row.get("peers", []):
+            best = peer["name"].endswith("best")
+            line |= {"best" if best else "ratio": peer["ratio"], "best_us" if best else "peer_us": peer["us"]}
+            if peer["rank"] and not best:
+                line["peer_rank"] = peer["rank"]
+        if row.get("faults"):
+            line["faults"] = [present(who=fault["who"], wrong=fault["wrong"] or None, why=fault["why"]) for fault in row["faults"]]
+        yield line
+
+
+def compact_atlas(text, name, note=None):
+    """All lines of a file of `pgemm atlas`: the run's, then those of its problems."""
+    head, *rows = (json.loads(line) for line in text.splitlines())
+    if "majors" not in head:
+        raise NotAReport
+    majors = ",".join(a + b for a, b in head["majors"])
+    run = run_line(name, head, note) | {"seed": head["seed"], "majors": majors, "seconds": head["options"]["seconds"]}
+    return [run, *({"run": name} | line for line in atlas_lines(rows))]
+
+
 def compact(report, name, note=None):
     """All lines of a report: the run's, then those of its problems."""
     if "outcomes" in report:
@@ -269,12 +294,14 @@ def main():
     parser.add_argument("--note", help="what the run's line shall say beside the command")
     args = parser.parse_args()
     for path in args.reports:
-        with open(path, encoding="utf-8") as file:
-            report = json.load(file)
         try:
-            lines = compact(report, pathlib.Path(path).stem, args.note)
+            if path.endswith(".jsonl"):
+                lines = compact_atlas(pathlib.Path(path).read_text(encoding="utf-8"), pathlib.Path(path).stem, args.note)
+            else:
+                with open(path, encoding="utf-8") as file:
+                    lines = compact(json.load(file), pathlib.Path(path).stem, args.note)
         except NotAReport:
-            sys.exit(f"{path} is no report of `pgemm bench`, `pgemm numbers`, `pgemm regression` or `pgemm autotune`")
+            sys.exit(f"{path} is no report of `pgemm bench`, `pgemm numbers`, `pgemm regression`, `pgemm autotune` or `pgemm atlas`")
         print("\n".join(text(line) for line in lines))
 
 

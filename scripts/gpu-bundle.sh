@@ -204,7 +204,7 @@ python_module() {
     )
 }
 
-for module in ${*:-bandwidth bench cases driver engine engine_beside engine_epilogues engine_told epilogue gated gemm host_cost interop layouts outofcore specials split stress terms workspaces c installed python sanitizer}; do
+for module in ${*:-atlas bandwidth bench cases driver engine engine_beside engine_epilogues engine_told epilogue gated gemm host_cost interop layouts outofcore specials split stress terms workspaces c installed python sanitizer}; do
     echo "== $module"
     case $module in
     unpack)
@@ -229,7 +229,7 @@ for module in ${*:-bandwidth bench cases driver engine engine_beside engine_epil
     esac
     tests=./hw
     case $module in
-    bandwidth | bench | cases) tests=./hw_bench ;;
+    atlas | bandwidth | bench | cases) tests=./hw_bench ;;
     esac
     case $module in
     cases)

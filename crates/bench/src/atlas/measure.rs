@@ -6,7 +6,7 @@ use std::sync::Arc;
 use persistent_gemm::driver::StreamRef;
 use persistent_gemm::measure::{
     Contestant, Elements, LaunchMode, MeasureError, Measurement, Protocol, SliceTimer, error_model,
-    measure,
+    matrix_bytes, measure,
 };
 use persistent_gemm::stats::Summary;
 use persistent_gemm::tune::Picks;
@@ -386,17 +386,25 @@ impl Grid {
         Ok(Grid { rows, columns, references })
     }
 
-    /// What is wrong with the last set's D, if anything is.
+    /// What is wrong with the last set's D on the device, if anything is.
     fn finding(&self, operands: &Operands<'_>, stream: StreamRef<'_>) -> Result<Option<String>> {
         let Operands { pool, sets, problem } = operands;
         let elements = pool.elements();
-        let size = elements.d.bytes() as usize;
-        let layout = problem.d_layout();
-        let batch = problem.batch;
-        let of_one =
-            layout.lines().saturating_sub(1) * problem.d_leading_dimension + layout.line_length();
-        let mut bytes = vec![0; (batch.count.saturating_sub(1) * batch.d + of_one) * size];
+        let [.., d_bytes] = matrix_bytes(problem, elements)?;
+        let mut bytes = vec![0; d_bytes];
         pool.read(sets, sets.count - 1, &mut bytes, stream)?;
+        self.finding_in(&bytes, problem, elements)
+    }
+
+    /// The same for a D of all products whose elements are these.
+    fn finding_in(
+        &self,
+        bytes: &[u8],
+        problem: &Problem,
+        elements: Elements,
+    ) -> Result<Option<String>> {
+        let (layout, batch) = (problem.d_layout(), problem.batch);
+        let size = elements.d.bytes() as usize;
         let unwritten = if elements.d.is_float() {
             let poison = |element: &&[u8]| element.iter().all(|&byte| byte == u8::MAX);
             bytes.par_chunks_exact(size).filter(poison).count()
@@ -459,4 +467,103 @@ fn grid(extents: [usize; 2], k: usize) -> [Vec<usize>; 2] {
         places.dedup();
         places
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use pgemm_ir::Element;
+
+    use super::*;
+
+    #[test]
+    fn every_tile_has_an_element_of_the_grid_and_so_have_both_ends() {
+        for (extents, k) in [([100, 7000], 64), ([1, 33], 5000), ([20_000, 20_000], 750)] {
+            let sides = grid(extents, k);
+            for (side, extent) in sides.iter().zip(extents) {
+                assert_eq!((side[0], side[side.len() - 1]), (0, extent - 1));
+                assert!(side.windows(2).all(|pair| pair[0] < pair[1] && pair[1] < extent));
+                let apart = side.windows(2).map(|pair| pair[1] - pair[0]).max().unwrap_or(0);
+                assert!(apart < 2 * GRID_STEP || extents[0] == 20_000, "{apart}");
+            }
+            let products = sides[0].len() * sides[1].len() * k;
+            assert!(products < 2 * GRID_PRODUCTS, "{products}");
+        }
+    }
+
+    /// A batch of three products of bf16, right, as bytes, with its grid.
+    fn products() -> (Grid, Vec<u8>, Problem, Elements) {
+        let problem = Problem::new(200, 160, 48, Major::K, Major::K).with_batch(3);
+        let elements = Elements::new(Element::Bf16, Element::Bf16);
+        let one = problem.one();
+        let [rows, columns] = grid([one.m, one.n], one.k);
+        let (mut bytes, mut references) = (Vec::new(), Vec::new());
+        for product in 0..3 {
+            let random = |layout, seed| {
+                let mut matrix = HostMatrix::zeros(layout, Element::Bf16).unwrap();
+                matrix.fill_random(seed);
+                matrix
+            };
+            let (a, b) = (random(one.a_layout(), product), random(one.b_layout(), 7 + product));
+            let exact = Reference::new(&one, &a, &b, None).unwrap();
+            let d = HostMatrix::from_f64(one.d_layout(), Element::Bf16, exact.values()).unwrap();
+            bytes.extend_from_slice(d.bytes());
+            let value = |matrix: &HostMatrix, row, column| matrix.get(row, column).unwrap();
+            let part = Problem::new(rows.len(), columns.len(), one.k, Major::K, Major::N);
+            let mut of_rows = HostMatrix::zeros(part.a_layout(), Element::Bf16).unwrap();
+            of_rows.fill_with(|row, column| value(&a, rows[row], column));
+            let mut of_columns = HostMatrix::zeros(part.b_layout(), Element::Bf16).unwrap();
+            of_columns.fill_with(|row, column| value(&b, row, columns[column]));
+            let reference = Reference::new(&part, &of_rows, &of_columns, None).unwrap();
+            references.push((product as usize, reference));
+        }
+        references.remove(1);
+        (Grid { rows, columns, references }, bytes, problem, elements)
+    }
+
+    #[test]
+    fn wrong_tiles_and_unwritten_elements_are_found() {
+        let (grid, right, problem, elements) = products();
+        let finding = |bytes: &[u8]| grid.finding_in(bytes, &problem, elements).unwrap();
+        assert_eq!(finding(&right), None);
+
+        // A tile of 64 × 64 elements of the last product that is left at zero.
+        let mut zeros = right.clone();
+        for row in 128..192 {
+            let from = 2 * (2 * 200 * 160 + row * 160 + 64);
+            zeros[from..from + 128].fill(0);
+        }
+        let text = finding(&zeros).unwrap();
+        assert!(
+            text.contains("elements are wrong; element (") && text.contains("product 2"),
+            "{text}"
+        );
+
+        let mut unwritten = right;
+        unwritten[2 * (200 * 160 + 77)..][..2].fill(u8::MAX);
+        assert_eq!(finding(&unwritten).unwrap(), "1 elements were not written");
+    }
+
+    #[test]
+    fn the_first_right_candidate_is_the_peer_and_the_fastest_its_best() {
+        let slice = |contestant, seconds| persistent_gemm::measure::Slice {
+            contestant,
+            gemms: 10,
+            seconds,
+            state: Default::default(),
+        };
+        let measurement = Measurement {
+            launch: LaunchMode::Graph,
+            gemms_per_slice: vec![10; 3],
+            warm_up_seconds: 0.0,
+            settled: None,
+            rounds: vec![vec![slice(0, 2e-4), slice(1, 3e-4), slice(2, 1e-4)]],
+            energy_blocks: vec![],
+        };
+        let peers = peers(&measurement, &[1, 4], true);
+        let [first, fastest] = &peers[..] else { panic!("{peers:?}") };
+        assert_eq!((first.name.as_str(), first.rank, first.us), (FIRST_PICK, 1, 30.0));
+        assert_eq!((fastest.name.as_str(), fastest.rank, fastest.us), (FASTEST, 4, 10.0));
+        assert_eq!((first.ratio, fastest.ratio), ([1.5; 3], [0.5; 3]));
+        assert_eq!(microseconds(&measurement, 0), Some(20.0));
+    }
 }

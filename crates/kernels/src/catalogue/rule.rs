@@ -40,13 +40,14 @@ pub fn rule(
 ) -> impl Iterator<Item = Spec> {
     let [a, b] = operands;
     let promoted = Summation::Promoted { interval: PROMOTION_8 };
-    let summations: &[Summation] = match a {
-        _ if a.is_float8() => &[Summation::TensorCore, promoted],
-        Element::F16 => &[Summation::TensorCore, Summation::F16],
-        _ => &[Summation::TensorCore],
+    let other = match a {
+        _ if a.is_float8() => Some(promoted),
+        Element::F16 => Some(Summation::F16),
+        _ => None,
     };
+    let summations = [Some(Summation::TensorCore), other].into_iter().flatten();
     let depths = [1, 2].map(|spans| spans * SPAN_BYTES / a.bytes());
-    let ways = summations.to_vec().into_iter().flat_map(move |summation| {
+    let ways = summations.flat_map(move |summation| {
         ROWS.into_iter().flat_map(move |rows| depths.into_iter().map(move |k| (summation, rows, k)))
     });
     ways.flat_map(move |(summation, (m, warpgroups, schedule), k)| {

@@ -114,3 +114,34 @@ fn an_m_major_a_of_tf32_has_a_kernel_of_each_shape_beside_a_k_major_b() {
         assert_eq!([count(k, mn, d), count(mn, mn, d)], [0; 2]);
     }
 }
+
+#[test]
+fn the_rule_has_every_width_and_cluster_and_deep_rings() {
+    let (k, mn) = (OperandMajor::K, OperandMajor::Mn);
+    for (operands, majors, output) in [
+        ([Element::Bf16; 2], (k, k), Element::Bf16),
+        ([Element::F16; 2], (mn, mn), Element::F32),
+        ([Element::Tf32; 2], (mn, k), Element::F32),
+        ([Element::E4m3; 2], (k, k), Element::Bf16),
+        ([Element::S8; 2], (k, k), Element::S32),
+    ] {
+        for d_major in [OutputMajor::N, OutputMajor::M] {
+            let specs: Vec<Spec> = rule(operands, majors, d_major, output).collect();
+            let names: HashSet<_> = specs.iter().map(ToString::to_string).collect();
+            assert_eq!(names.len(), specs.len());
+            assert!(specs.iter().all(|spec| spec.validate().is_ok()));
+            let step = if operands[0] == Element::S8 { 16 } else { 8 };
+            for n in (step..=256).step_by(step as usize) {
+                assert!(specs.iter().any(|spec| spec.tile.n == n), "{operands:?} {n}");
+            }
+            for ctas in [1, 2, 4, 8] {
+                assert!(specs.iter().any(|spec| spec.cluster.size() == ctas), "{operands:?}");
+            }
+            assert!(specs.iter().all(|spec| (3..=16).contains(&spec.stages)));
+            assert!(specs.iter().any(|spec| spec.stages >= 12), "{operands:?}");
+        }
+    }
+    let promoted = rule([Element::E4m3; 2], (k, k), OutputMajor::N, Element::Bf16);
+    let promoted = promoted.filter(|spec| spec.wgmma().is_some_and(|w| w.promotion().is_some()));
+    assert!(promoted.count() > 100);
+}
