@@ -20,7 +20,7 @@ fn our_results_are_right_and_timed() {
         let elements = Elements::new(dtype, config.output_dtype());
         for population in Population::ALL {
             let problems = population.problems(31, 2, elements, &majors).unwrap();
-            let work = (config, elements);
+            let work = (config.clone(), elements);
             let atlas = Atlas::new(&bench, peer.as_ref(), work, options, &problems).unwrap();
             for problem in &problems {
                 let row = atlas.measure(population, problem).unwrap();
