@@ -55,7 +55,7 @@ pub struct Args {
     #[arg(long, value_enum, value_name = "PEER")]
     against: Option<Peer>,
     /// Seconds of launches of each problem.
-    #[arg(long, value_name = "SECONDS", default_value_t = 0.25)]
+    #[arg(long, value_name = "SECONDS", default_value_t = 0.5)]
     seconds: f64,
     /// Measure only problems whose index, divided by N, leaves I.
     #[arg(long, value_name = "I/N", default_value = "0/1")]

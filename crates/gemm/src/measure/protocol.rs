@@ -123,12 +123,12 @@ impl Protocol {
         }
     }
 
-    /// A protocol for many problems: it measures for about `seconds` in all, so briefly that ratios
-    /// are within some 2 %. The card does not reach a steady temperature; every round has all
-    /// contestants forwards and back, so that they see the same clock.
+    /// A protocol for many problems: it measures for about `seconds` in all. The card does not reach
+    /// a steady temperature and clock; every round has all contestants forwards and back, so that
+    /// they see the same clock.
     pub fn quick(seconds: f64, contestants: usize) -> Protocol {
-        let seconds = if seconds.is_finite() { seconds.clamp(0.02, MAX_SECONDS) } else { 0.25 };
-        let warm_up = 0.25 * seconds;
+        let seconds = if seconds.is_finite() { seconds.clamp(0.02, MAX_SECONDS) } else { 0.5 };
+        let warm_up = 0.4 * seconds;
         let rounds = 3;
         let slices = f64::from(2 * rounds) * contestants.max(1) as f64;
         Protocol {

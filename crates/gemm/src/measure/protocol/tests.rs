@@ -287,3 +287,18 @@ fn impossible_protocols_are_refused() {
     assert!(message(protocol(), &mut FakeCard::new(&[])).contains("contestant"));
     assert!(message(protocol(), &mut FakeCard::new(&[0.0])).contains("no time"));
 }
+
+#[test]
+fn a_quick_protocol_keeps_to_its_seconds() {
+    for (seconds, contestants) in [(0.5, 2), (0.25, 2), (1.0, 9)] {
+        let protocol = Protocol::quick(seconds, contestants);
+        let slices = f64::from(2 * protocol.rounds * protocol.palindromes_per_round);
+        let timed = slices * contestants as f64 * protocol.slice_seconds;
+        let all = timed + protocol.warm_up_max_seconds;
+        assert!((all - seconds).abs() < 1e-9, "{seconds} s, {contestants} contestants: {all}");
+        assert_eq!(protocol.energy_rounds, 0);
+    }
+    // Slices do not become shorter than two graphs, nor does anything become undefined.
+    assert_eq!(Protocol::quick(0.1, 50).slice_seconds, Protocol::SHORTEST_QUICK_SLICE);
+    assert!(Protocol::quick(f64::NAN, 0).slice_seconds.is_finite());
+}
