@@ -265,18 +265,6 @@ impl Survey {
         }
     }
 
-    /// Checks that a file can be created at `path`, and creates its folder where it is missing.
-    ///
-    /// # Errors
-    /// [`Error::Io`] with the path.
-    pub fn check_path(path: &Path) -> Result<()> {
-        if path.is_dir() {
-            let source = std::io::ErrorKind::IsADirectory.into();
-            return Err(Error::Io { path: path.to_owned(), source }.into());
-        }
-        Ok(files::check_folder(files::folder_of(path))?)
-    }
-
     /// Writes JSON with one row a line. A reader sees the old file or the new one, never half of
     /// either.
     ///

@@ -7,6 +7,7 @@ use std::str::FromStr;
 
 use comfy_table::Table;
 use persistent_gemm::driver::Device;
+use persistent_gemm::files;
 use persistent_gemm::measure::Elements;
 use persistent_gemm::tune::ProblemKey;
 use persistent_gemm::{Config, Major, Plan};
@@ -158,10 +159,13 @@ pub fn run(args: &Args) -> Result<Verdict, Failure> {
     if args.list {
         return list(&work, &config, elements);
     }
-    let device = Device::new(args.device)?;
     if let Some(path) = &args.survey {
-        return survey(args, &device, &work, (config, elements), path);
+        return survey(args, &work, (config, elements), path);
     }
+    if let Some(path) = &args.json {
+        files::check_path(path)?;
+    }
+    let device = Device::new(args.device)?;
     let bench = Bench::new(&device)?;
     let peer = args.against.map(|_| CublasLt::open(&device)).transpose()?;
     let options =
@@ -206,7 +210,6 @@ pub fn run(args: &Args) -> Result<Verdict, Failure> {
 /// Times kernels of the rule for each problem.
 fn survey(
     args: &Args,
-    device: &Device,
     work: &[(Population, AtlasProblem)],
     (config, elements): (Config, Elements),
     path: &Path,
@@ -219,6 +222,8 @@ fn survey(
         source: ChoiceSource::Rule,
     };
     options.check()?;
+    files::check_path(path)?;
+    let device = Device::new(args.device)?;
     let keys: Vec<ProblemKey> =
         work.iter().map(|(_, at)| ProblemKey::of(&at.problem, &config)).collect();
     let names: Vec<String> =
@@ -227,7 +232,7 @@ fn survey(
     let sms = device.properties().sm_count;
     let choices = keys.iter().flat_map(|key| options.choices(key, sms));
     compile_ahead(choices.map(|choice| choice.spec), args.processes)?;
-    autotune::time(device, options, elements, (&keys, &names), path)
+    autotune::time(&device, options, elements, (&keys, &names), path)
 }
 
 /// Compiles kernels in several processes, since the driver compiles one kernel at a time in each.

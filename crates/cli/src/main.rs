@@ -91,7 +91,7 @@ enum Command {
     /// rounds decide. A candidate is taken only if it is significantly faster. Results are written
     /// after each problem. See docs/autotuning.md.
     Autotune(autotune::Args),
-    /// Look into the kernels: list, plan, show, PTX, check, emulate.
+    /// Look into the kernels: list, plan, show, PTX, check, load, emulate.
     #[command(subcommand)]
     Kernel(kernel::Command),
     /// Compute with CuTe layouts and draw them.

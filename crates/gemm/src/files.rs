@@ -25,6 +25,18 @@ pub fn check_folder(folder: &Path) -> Result<()> {
     temporary(folder).map(drop).map_err(|source| Error::Io { path: folder.to_owned(), source })
 }
 
+/// Checks that a file can be created at `path`, and creates its folder where it is missing.
+///
+/// # Errors
+/// [`Error::Io`] with the path.
+pub fn check_path(path: &Path) -> Result<()> {
+    if path.is_dir() {
+        let source = io::ErrorKind::IsADirectory.into();
+        return Err(Error::Io { path: path.to_owned(), source });
+    }
+    check_folder(folder_of(path))
+}
+
 /// Writes `content` to `path` and replaces an existing file. The folder is created if it is
 /// missing.
 ///
@@ -153,6 +165,18 @@ mod tests {
         let error = write(folder_of(&path), b"text").unwrap_err();
         assert!(error.to_string().starts_with(&format!("{}/new: ", folder.path().display())));
         assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 1);
+    }
+
+    #[test]
+    fn paths_that_cannot_be_written_are_found_first() {
+        let folder = tempfile::tempdir().unwrap();
+        std::fs::write(folder.path().join("taken"), "mine").unwrap();
+        for path in ["taken/survey.json", "."] {
+            let error = check_path(&folder.path().join(path)).unwrap_err();
+            assert!(matches!(error, Error::Io { .. }), "{path}: {error}");
+        }
+        check_path(&folder.path().join("new/survey.json")).unwrap();
+        assert!(folder.path().join("new").is_dir());
     }
 
     #[cfg(unix)]

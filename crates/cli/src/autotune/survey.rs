@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use persistent_gemm::driver::Device;
+use persistent_gemm::files;
 use persistent_gemm::measure::Elements;
 use persistent_gemm::tune::ProblemKey;
 use pgemm_bench::{BenchError, CublasLt, Survey, SurveyOptions, Surveyor};
@@ -49,7 +50,9 @@ pub(super) fn survey(args: &Args, path: &Path) -> Result<Verdict, Failure> {
         clusters: *clusters,
         ..SurveyOptions::default()
     };
+    options.check()?;
     let (work, keys) = args.worklist()?;
+    files::check_path(path)?;
     let device = Device::new(args.device)?;
     let names: Vec<&str> = work.tasks.iter().map(|task| task.name.as_str()).collect();
     let verdict = time(&device, options, args.types.elements(None), (&keys, &names), path)?;
@@ -58,6 +61,7 @@ pub(super) fn survey(args: &Args, path: &Path) -> Result<Verdict, Failure> {
 }
 
 /// Times choices for each of these problems, which have these names, and writes the file after each.
+/// The options and the path have been checked.
 pub fn time(
     device: &Device,
     options: SurveyOptions,
@@ -65,8 +69,6 @@ pub fn time(
     (keys, names): (&[ProblemKey], &[&str]),
     path: &Path,
 ) -> Result<Verdict, Failure> {
-    options.check()?;
-    Survey::check_path(path)?;
     let peer = match CublasLt::open(device) {
         Ok(peer) => Some(peer),
         Err(error) => {

@@ -1,6 +1,7 @@
 //! The command as its users meet it: arguments and files in; stdout, stderr, files and exit status
 //! out.
 
+mod atlas;
 mod common;
 mod errors;
 mod files;
