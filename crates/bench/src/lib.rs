@@ -68,4 +68,4 @@ pub use stream::{
     SkippedMethod, StreamOutcome, StreamPeer, StreamRequest,
 };
 pub use suite::{Family, NotMeasured, Shapes, Suite};
-pub use survey::{ChoiceSource, Survey, SurveyOptions, SurveyRow, Surveyor};
+pub use survey::{ChoiceSource, Judgement, Survey, SurveyOptions, SurveyRow, Surveyor, judge};

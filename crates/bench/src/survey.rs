@@ -3,6 +3,7 @@
 //! module decides the order of measurements; [`Surveyor`] performs them.
 
 mod device;
+mod judge;
 
 use std::collections::HashSet;
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -23,6 +24,7 @@ use crate::error::{BenchError, Result};
 use crate::machine::Machine;
 
 pub use device::Surveyor;
+pub use judge::{Judgement, judge};
 
 /// The schema version of [`Survey`]. It increases when a field changes its meaning or disappears.
 const SCHEMA: u32 = 1;

@@ -90,6 +90,10 @@ pub struct Args {
     /// times. This needs no GPU.
     #[arg(long, value_name = "FILE", conflicts_with_all = ["list", "json", "against"])]
     show: Vec<PathBuf>,
+    /// Say what the heuristic's picks lose among the kernels that surveys timed, which this file of
+    /// benchmarks/results has; may be given several times. This needs no GPU.
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["show", "list", "json", "against"])]
+    judge: Vec<PathBuf>,
     /// Ordinal of the CUDA device.
     #[arg(long, default_value_t = 0)]
     device: u32,
@@ -144,6 +148,9 @@ pub fn run(args: &Args) -> Result<Verdict, Failure> {
         let files = files.collect::<Result<Vec<_>, _>>()?;
         let rows: Vec<&AtlasRow> = files.iter().flat_map(|file| &file.rows).collect();
         return print(&rows);
+    }
+    if !args.judge.is_empty() {
+        return judge(&args.judge);
     }
     let elements = args.types.elements(None);
     let config = parse::config(elements);
@@ -272,6 +279,28 @@ pub fn load(specs: &[Spec], device: u32) -> Result<Verdict, Failure> {
         }
     }
     Ok(verdict)
+}
+
+/// Prints the regrets of the heuristic's picks.
+fn judge(paths: &[PathBuf]) -> Result<Verdict, Failure> {
+    let mut table =
+        output::table(["run", "problems", "mean", "95 %", "worst", "problem"], &["problems"]);
+    for path in paths {
+        for judgement in pgemm_bench::judge(path, USUAL_SMS)? {
+            let number = |value: Option<f64>| value.map_or("–".to_owned(), |v| format!("{v:.4}"));
+            let worst = judgement.regrets.last();
+            table.add_row([
+                judgement.run.clone(),
+                judgement.regrets.len().to_string(),
+                number(judgement.mean()),
+                number(judgement.quantile(0.95)),
+                number(worst.map(|(regret, _)| *regret)),
+                worst.map(|(_, problem)| problem.clone()).unwrap_or_default(),
+            ]);
+        }
+    }
+    output::print(&table)?;
+    Ok(Verdict::Fine)
 }
 
 fn list(

@@ -14,6 +14,8 @@ pub(super) struct TilePlacement {
     pub(super) extents: [f64; 3],
     /// Lines of L2 that a 128-byte slice of A, and one of B, touches in the mean.
     pub(super) lines: [f64; 2],
+    /// Bytes from one line of D to the next.
+    pub(super) d_pitch: u64,
     /// Number of products, and number of distinct matrices A and B.
     pub(super) batch: u64,
     pub(super) matrices: [u64; 2],
@@ -39,12 +41,13 @@ impl TilePlacement {
     pub(super) fn new(spec: Spec, shape: Shape, sms: u32) -> TilePlacement {
         let whole = Choice::plain(spec);
         let shape = if whole.swapped() { shape.swapped() } else { shape };
-        let Shape { extents: [m, n, k], lines, batch, matrices, activated, .. } = shape;
-        let Shape { by_threads, after_repack, .. } = shape;
+        let Shape { extents: [m, n, k], operands: [a, b], d_pitch, batch, matrices, .. } = shape;
+        let Shape { activated, by_threads, after_repack, .. } = shape;
         let (rows, columns, k_tiles) = whole.tiles([m, n, k]);
         TilePlacement {
             extents: [m, n, k].map(|extent| extent as f64),
-            lines,
+            lines: [a.touched(spec.tile.m), b.touched(spec.tile.n)],
+            d_pitch,
             batch,
             matrices,
             activated,

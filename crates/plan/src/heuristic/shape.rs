@@ -4,7 +4,7 @@ use pgemm_ir::Element;
 use pgemm_kernels::MatrixArgument;
 
 use crate::config::Config;
-use crate::layout::OperandLayout;
+use crate::layout::{Major, OperandLayout};
 use crate::operands::{OperandAccesses, OperandAlignment, PlannedProblem};
 use crate::problem::Problem;
 
@@ -16,9 +16,10 @@ const LINE_BYTES: u64 = 128;
 pub struct Shape {
     /// Extents along m, n and k.
     pub extents: [u64; 3],
-    /// Lines of L2 that a slice of A, and one of B, touches in the mean: 1 if slices are whole
-    /// lines, always below 2.
-    pub(super) lines: [f64; 2],
+    /// How the lines of A, and those of B, lie in memory.
+    pub(super) operands: [OperandLines; 2],
+    /// Bytes from one line of D to the next.
+    pub(super) d_pitch: u64,
     /// Number of products.
     pub batch: u64,
     /// Number of distinct matrices A, and of distinct matrices B.
@@ -56,10 +57,11 @@ impl Shape {
         let line = problem.d_layout().line_length() as u64;
         Shape {
             extents: [problem.m, problem.n, problem.k].map(|extent| extent as u64),
-            lines: [
-                lines_of_slice(problem.a, a, problem.a_lines()),
-                lines_of_slice(problem.b, b, problem.b_lines()),
+            operands: [
+                OperandLines::new(problem.a, a, problem.a_lines()),
+                OperandLines::new(problem.b, b, problem.b_lines()),
             ],
+            d_pitch: problem.d_leading_dimension as u64 * u64::from(config.output_dtype().bytes()),
             batch: batch.count as u64,
             matrices: [batch.a, batch.b].map(|stride| batch.matrices(stride) as u64),
             activated: config.epilogue.activation().is_some_and(|activation| activation.is_long()),
@@ -70,47 +72,71 @@ impl Shape {
 
     /// The shape with A and B, and m and n, exchanged.
     pub(super) fn swapped(self) -> Shape {
-        let Shape { extents: [m, n, k], lines: [a, b], matrices: [of_a, of_b], .. } = self;
-        Shape { extents: [n, m, k], lines: [b, a], matrices: [of_b, of_a], ..self }
+        let Shape { extents: [m, n, k], operands: [a, b], matrices: [of_a, of_b], .. } = self;
+        Shape { extents: [n, m, k], operands: [b, a], matrices: [of_b, of_a], ..self }
     }
 }
 
-/// One product whose operands consist of whole lines.
+/// One product whose operands and results consist of whole lines.
 impl From<[u64; 3]> for Shape {
     fn from(extents: [u64; 3]) -> Shape {
         let (activated, by_threads, after_repack) = (false, false, false);
-        let (lines, batch, matrices) = ([1.0; 2], 1, [1; 2]);
-        Shape { extents, lines, batch, matrices, activated, by_threads, after_repack }
+        let (operands, d_pitch) = ([OperandLines::WHOLE; 2], LINE_BYTES);
+        let (batch, matrices) = (1, [1; 2]);
+        Shape { extents, operands, d_pitch, batch, matrices, activated, by_threads, after_repack }
     }
 }
 
-/// Lines of L2 that a slice touches, as the mean over the operand's lines.
-fn lines_of_slice(
-    operand: OperandLayout,
-    element: Element,
-    (lines, length): (usize, usize),
-) -> f64 {
-    if lines <= 1 {
-        return 1.0;
+/// How the lines of an operand lie in memory.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) struct OperandLines {
+    /// Bytes from one line to the next.
+    pitch: u64,
+    /// Bytes of a slice: 128, or a whole line if it is shorter.
+    slice: u64,
+    /// Bytes of an element, if lines run along m or n, so that slices begin where tiles do.
+    across: Option<u64>,
+    /// Whether there is more than one line.
+    many: bool,
+}
+
+impl OperandLines {
+    /// Slices that are whole lines of L2.
+    const WHOLE: OperandLines =
+        OperandLines { pitch: LINE_BYTES, slice: LINE_BYTES, across: None, many: true };
+
+    fn new(operand: OperandLayout, element: Element, (lines, length): (usize, usize)) -> Self {
+        let bytes = u64::from(element.bytes());
+        OperandLines {
+            pitch: operand.leading_dimension as u64 * bytes,
+            slice: (length as u64).saturating_mul(bytes).min(LINE_BYTES),
+            across: (operand.major != Major::K).then_some(bytes),
+            many: lines > 1,
+        }
     }
-    let bytes = u64::from(element.bytes());
-    let slice = (length as u64).saturating_mul(bytes).min(LINE_BYTES);
-    let pitch = operand.leading_dimension as u64 * bytes;
-    // Slices begin in a line of L2 at the multiples of the common divisor of pitch and line,
-    // equally often at each.
-    let apart = 1 << pitch.trailing_zeros().min(LINE_BYTES.trailing_zeros());
-    let crossing = (0..LINE_BYTES).step_by(apart).filter(|begin| begin + slice > LINE_BYTES);
-    1.0 + crossing.count() as f64 * apart as f64 / LINE_BYTES as f64
+
+    /// Lines of L2 that a slice touches in the mean, in tiles of `extent` elements along m or n. It
+    /// is 1 if slices are whole lines, and always below 2.
+    pub(super) fn touched(&self, extent: u32) -> f64 {
+        let tile = self.across.map_or(LINE_BYTES, |bytes| u64::from(extent) * bytes);
+        let pitch = if self.many { self.pitch } else { LINE_BYTES };
+        // Slices begin in a line of L2 at the multiples of the common divisor of pitch, tile and
+        // line, equally often at each.
+        let apart = 1 << (pitch | tile | LINE_BYTES).trailing_zeros();
+        let places = LINE_BYTES / apart;
+        // Of the places 0, apart, 2·apart and so on, those beyond this one cross a line.
+        let inside = ((LINE_BYTES - self.slice) / apart + 1).min(places);
+        1.0 + (places - inside) as f64 / places as f64
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::layout::Major;
     use crate::operands::OperandAccess;
 
     fn lines(problem: Problem, element: Element) -> [f64; 2] {
-        Shape::of(&problem, &Config::new(element)).lines
+        Shape::of(&problem, &Config::new(element)).operands.map(|lines| lines.touched(128))
     }
 
     #[test]
@@ -130,6 +156,10 @@ mod tests {
         assert_eq!(lines(problem(24), bf16), [1.25, 1.25]);
         let row = Problem::new(1, 520, 4096, Major::K, Major::N);
         assert_eq!(lines(row.with_a_leading_dimension(4104), bf16), [1.0, 1.875]);
+        // Slices of an N-major B begin where tiles of 72 columns do.
+        let problem = Problem::new(512, 640, 4096, Major::K, Major::N);
+        let [_, b] = Shape::of(&problem, &Config::new(bf16)).operands;
+        assert_eq!([64, 72, 96].map(|columns| b.touched(columns)), [1.0, 1.875, 1.5]);
     }
 
     #[test]
@@ -143,7 +173,7 @@ mod tests {
         {
             let plan = plans.iter().find(|plan| plan.accesses.a == access).unwrap();
             let shape = Shape::with_accesses(&problem, &config, plan.accesses);
-            assert_eq!(shape.lines[0] > 1.0, unaligned, "{access}");
+            assert_eq!(shape.operands[0].touched(128) > 1.0, unaligned, "{access}");
         }
     }
 
@@ -195,6 +225,6 @@ mod tests {
             .with_d_major(Major::M)
             .with_a_leading_dimension(4104);
         assert_eq!(Shape::of(&transposed, &Config::new(Element::Bf16)), shape.swapped());
-        assert_eq!(shape.swapped(), Shape { lines: [1.0, 1.875], ..[640, 512, 4096].into() });
+        assert_eq!(shape.swapped().operands.map(|lines| lines.touched(64)), [1.0, 1.875]);
     }
 }

@@ -1,12 +1,14 @@
 //! The cost model of wgmma kernels.
+//!
+//! The constants were fitted to 5200 timings on an H200 of 260 problems that a seed drew, each with
+//! 20 kernels of the catalogue's rule (runs `2026-11-23-rule-kk` and `2026-11-23-rule-others` of
+//! `benchmarks/results/rule.jsonl`; bf16, all majors), except where their comment names something
+//! else. Cycles are those of a clock of 1.7 GHz.
 
 use pgemm_kernels::{OutputMajor, Schedule, Spec, Terms, WgmmaSpec};
 
 use super::placement::TilePlacement;
-use super::{
-    DRAM_BYTES_PER_CYCLE, LAUNCH_CYCLES, LOAD_LATENCY_CYCLES, REREAD_FRACTION, SERIAL_CYCLES,
-    fourth_power,
-};
+use super::{SERIAL_CYCLES, fourth_power};
 use crate::choice::Choice;
 use crate::decomposition::Decomposition;
 use crate::split::Split;
@@ -15,47 +17,50 @@ use crate::split::Split;
 /// rate is 2048 for 16-bit elements, 1024 for tf32 and 4096 for 8-bit elements.
 const MAC_BYTES_PER_CYCLE: f64 = 4096.0;
 
-/// Factor by which MMAs take longer than at the nominal 1.7 GHz, because the power limit lowers the
-/// clock. The value lies between the 1.15 of the survey's short timings and the 1.3 of 8192³ at
-/// steady power.
-const MATH_FACTOR: f64 = 1.22;
+/// Factor by which MMAs take longer than at the full rate of 1.7 GHz. Short problems run at a higher
+/// clock, those at the power limit at a lower one.
+const MATH_FACTOR: f64 = 0.965;
+
+/// Additional cycles of each MMA of 64 rows and 32 bytes along k.
+const MMA_CYCLES: f64 = 1.98;
 
 /// Fewest cycles of a stage, however narrow the tile is. They go to barrier waits and instruction
 /// issue.
-const STAGE_CYCLES: f64 = 264.0;
+const STAGE_CYCLES: f64 = 204.0;
 
-/// Bytes of shared memory that a stage's MMAs read and its loads write per cycle. The bound is
-/// sharp. In races of 128×112 against wider tiles, every kernel took as long as its MMAs (run
-/// `2026-11-22-large-tuned-*` of `benchmarks/results`), and 128×96 took 10 % longer.
-const SMEM_BYTES_PER_CYCLE: f64 = 175.0;
+/// Cycles from the issue of a load to its arrival. In this time the ring is filled at most once.
+const LOAD_LATENCY_CYCLES: f64 = 2456.0;
 
-/// Bytes that reach an SM's shared memory from L2 per cycle.
-const L2_BYTES_PER_CYCLE: f64 = 155.8;
+/// Bytes of shared memory that a stage's MMAs read and its loads write per cycle.
+const SMEM_BYTES_PER_CYCLE: f64 = 212.0;
 
-/// The same rate for operands whose 128-byte slices can cross a boundary between two L2 lines. It
-/// counts the lines touched, not the bytes used. It was fitted to one timing: 4104³, bf16, 128×176
-/// without a cluster, 300 µs (run `2026-11-21-night-unaligned` of `benchmarks/results`). Problems
-/// with only one unaligned operand have not been measured. The f64 and f32 models omit this bound,
-/// because their kernels hardly wait for L2.
-const UNALIGNED_BYTES_PER_CYCLE: f64 = 55.8;
+/// Bytes of L2 lines that are sent to an SM per cycle, and to all SMs together.
+const L2_BYTES_PER_CYCLE: f64 = 103.0;
+const L2_BYTES_PER_CYCLE_OF_ALL: f64 = 8360.0;
 
-/// Factor by which bytes of a stage that lie outside the matrix take longer to load. TMA fills in
-/// zeros slowly.
-const OUT_OF_BOUNDS_FACTOR: f64 = 12.24;
+/// Factor by which bytes of a stage that lie outside the matrix count. TMA fills in zeros.
+const OUT_OF_BOUNDS_FACTOR: f64 = 1.48;
 
-/// Cycles of the epilogue for each byte of a tile of D.
-const EPILOGUE_CYCLES_PER_BYTE: f64 = 0.05;
+/// Bytes that one pair of SMs (TPC) moves from and to L2 and DRAM per cycle, if each byte moves once,
+/// and bytes that DRAM moves for all of them.
+const BYTES_PER_CYCLE_OF_PAIR: f64 = 108.0;
+const DRAM_BYTES_PER_CYCLE: f64 = 2650.0;
 
-/// Factor by which the epilogue takes longer when a single warpgroup stores the tile. In ping-pong
-/// kernels all epilogues but the last overlap with MMAs, but the two slow each other down when they
-/// take about the same time. 4096×32768×512 takes 256 µs with 128×200, 19 % more than with 128×192,
-/// whose epilogue takes half as long.
-const EPILOGUE_FACTOR_ONE_WARPGROUP: f64 = 1.2;
+/// Bytes of L2 lines of D that are written per cycle. A line that two boxes share counts twice.
+const D_LINE_BYTES_PER_CYCLE: f64 = 7700.0;
 
-/// The same factor for a column-major D in ping-pong kernels. At 1000³ in f16 with an N-major B,
-/// 128×72 in 2×2 clusters takes 0.9 µs longer as ping-pong than as a cooperative kernel. With a
-/// K-major B the difference is smaller.
-const EPILOGUE_FACTOR_PING_PONG_COLUMN_MAJOR: f64 = 2.0;
+/// Cycles of a warpgroup's epilogue; of each staging tile, which has a barrier and a store; of each
+/// byte; and of each L2 line that its boxes touch.
+const EPILOGUE_CYCLES: f64 = 211.0;
+const EPILOGUE_CYCLES_PER_STEP: f64 = 427.0;
+const EPILOGUE_CYCLES_PER_BYTE: f64 = 0.01;
+const EPILOGUE_CYCLES_PER_LINE: f64 = 0.42;
+
+/// Fewest cycles from one tile to the next in ping-pong kernels.
+const MIN_PING_PONG_TILE_CYCLES: f64 = 875.0;
+
+/// Factor by which stages take longer in ping-pong kernels. Two warpgroups fill each other's gaps.
+const PING_PONG_FACTOR: f64 = 0.966;
 
 /// Additional cycles for each byte of a tile of D that the threads of one warpgroup store instead
 /// of TMA. Two factors multiply them: one for staging tiles whose lines are not multiples of 128
@@ -69,15 +74,6 @@ const THREAD_STORE_FACTOR_COLUMN_MAJOR: f64 = 1.5;
 /// fitted at 4096³ on an H200 to a kernel that overlaps its epilogue with nothing.
 const ACTIVATION_CYCLES_PER_ELEMENT: f64 = 0.16;
 
-/// Factor by which the epilogue takes longer when rows of staging tiles are not multiples of 128
-/// bytes.
-const EPILOGUE_FACTOR_RAGGED: f64 = 2.0;
-
-/// The same factor for 32-bit results, whose staging lines are then 64 bytes. It lies between the
-/// values of 128×144 at 2048×8192×1024 in tf32, and at 1536³ and 2048×8192×3584 in s8 (run
-/// `2026-11-22-large-changed` of `benchmarks/results`).
-const EPILOGUE_FACTOR_RAGGED_32_BIT: f64 = 3.0;
-
 /// Additional cycles between two large whole tiles of a cooperative kernel, for each byte of a tile
 /// of D. During them the tensor cores are idle. It was fitted to pairs of cooperative and ping-pong
 /// kernels (run `2026-11-22-turns*` of `benchmarks/results`): 128×256 takes 2 to 8 % longer as a
@@ -89,14 +85,10 @@ const TILE_GAP_CYCLES_PER_BYTE: f64 = 0.05;
 /// Fewest elements of a large tile of D: 128×256.
 const LARGE_TILE_ELEMENTS: f64 = 32_768.0;
 
-/// Fewest cycles from one tile to the next in ping-pong kernels.
-const MIN_PING_PONG_TILE_CYCLES: f64 = 1400.0;
-
 /// Factors by which MMAs with promoted sums take longer in tiles of up to 128 columns, and of up to
-/// 192 columns, with one or two warpgroups. Wider tiles and three warpgroups wait less often.
-/// Ragged staging lines showed no cost in these kernels. The factors were fitted to races of ten
-/// e4m3 problems on H200s (run `2026-11-22-last-e4m3-promoted-tiles-*` of `benchmarks/results`),
-/// where the model's picks lose 0.1 % to the best.
+/// 192 columns, with one or two warpgroups. Wider tiles and three warpgroups wait less often. The
+/// factors were fitted to races of ten e4m3 problems on H200s (run
+/// `2026-11-22-last-e4m3-promoted-tiles-*` of `benchmarks/results`).
 const MATH_FACTOR_PROMOTED_128: f64 = 1.17;
 const MATH_FACTOR_PROMOTED_192: f64 = 1.03;
 
@@ -104,12 +96,17 @@ const MATH_FACTOR_PROMOTED_192: f64 = 1.03;
 /// cooperative ones. It was fitted to 128×160 of tf32 at 16384×16384×4096 on an H200.
 const MATH_FACTOR_REGISTERS_PING_PONG: f64 = 1.06;
 
-/// Factor on [`REREAD_FRACTION`] when neighbouring tiles of D run on neighbouring SMs, so that
-/// their reads of the same lines merge before they reach L2.
+/// Fraction of an operand's bytes that is added to the traffic if more than one tile reads the
+/// operand. SMs at the other half of L2 read it a second time.
+const REREAD_FRACTION: f64 = 0.483;
+
+/// Factor on the operands that are read again when neighbouring tiles of D run on neighbouring SMs,
+/// so that their reads of the same lines merge before they reach L2. It was fitted to serial and
+/// dependent launches of the suite's problems.
 const MERGED_REREAD_FACTOR: f64 = 0.2832;
 
-/// Factor by which DRAM traffic takes longer in a dependent launch of less than a full wave. Its
-/// CTAs start on whichever SMs become free, so they are spread unevenly over the device.
+/// Factor by which traffic takes longer in a dependent launch of less than a full wave. Its CTAs
+/// start on whichever SMs become free, so they are spread unevenly over the device.
 const UNEVEN_PLACEMENT_FACTOR: f64 = 1.1;
 
 /// A wave counts as full from this fraction (numerator, denominator) of the clusters that run at
@@ -121,26 +118,27 @@ const FULL_WAVE: (u64, u64) = (19, 20);
 const L2_BYTES: f64 = 61.4e6;
 
 /// Factor by which stream-K takes longer, because its workers are out of step along k.
-const STREAM_K_FACTOR: f64 = 1.06;
+const STREAM_K_FACTOR: f64 = 1.013;
 
-/// Additional cycles of a launch with clusters.
-const CLUSTER_CYCLES: f64 = 50.0;
+/// Cycles of a launch apart from its tiles, and additional cycles for each doubling of a cluster.
+const LAUNCH_CYCLES: f64 = 3962.0;
+const CLUSTER_CYCLES: f64 = 41.0;
 
-/// The same when CTAs of a repack kernel are still on the device. It was fitted to 511×513×1023 in
-/// bf16 with 64×48 and 64×64 tiles, with and without clusters.
+/// Additional cycles of a launch with clusters when CTAs of a repack kernel are still on the device.
+/// It was fitted to 511×513×1023 in bf16 with 64×48 and 64×64 tiles, with and without clusters.
 const CLUSTER_CYCLES_AFTER_REPACK: f64 = 300.0;
 
-/// Cycles to reduce a tile that two workers share: store the partial sums, signal arrival, add
-/// them.
-const REDUCTION_CYCLES_TWO_WORKERS: f64 = 6700.0;
+/// Cycles to reduce a tile that two workers share: store the partial sums, signal arrival, add them.
+/// Additional cycles of each further worker, and of each element of the tile.
+const REDUCTION_CYCLES: f64 = 3070.0;
+const REDUCTION_CYCLES_PER_WORKER: f64 = 68.0;
+const REDUCTION_CYCLES_PER_ELEMENT: f64 = 0.2;
 
-/// Cycles to reduce a tile that more than two workers share, and cycles for each element of it.
-const REDUCTION_CYCLES_MANY_WORKERS: f64 = 7000.0;
-const REDUCTION_CYCLES_PER_ELEMENT: f64 = 0.5489;
+/// Bytes along k of one MMA.
+const MMA_DEPTH_BYTES: f64 = 32.0;
 
-/// Additional cycles for each part of such a tile beyond [`FREE_PARTS`].
-const REDUCTION_CYCLES_PER_PART: f64 = 90.0;
-const FREE_PARTS: u64 = 4;
+/// Bytes of a line of L2.
+const LINE_BYTES: f64 = 128.0;
 
 /// The terms of the model that depend on the spec alone. They serve for every problem.
 #[derive(Clone, Copy, Debug)]
@@ -156,19 +154,21 @@ pub(super) struct WgmmaModel {
     /// Bytes of one row of a stage (its depth along k), and bytes of the whole stage.
     depth_bytes: f64,
     stage_bytes: f64,
-    /// Fraction of the stage's bytes that L2 sends to this CTA. The other CTAs of the cluster
-    /// receive the remainder and share it by multicast.
-    from_l2: f64,
-    /// CTAs that share a tile of A, and one of B.
-    sharing: [f64; 2],
-    /// The sum of two fourth powers: that of the cycles of tensor cores or shared memory per stage,
-    /// whichever is larger, and that of the load latency per stage.
+    /// Rows of A and columns of B that a stage holds, padding included.
+    held: [f64; 2],
+    /// The sum of the fourth powers of the cycles that a stage takes for the tensor cores, for
+    /// shared memory and for the latency of its loads.
     per_stage: f64,
-    /// Cycles of a tile's epilogue, additional cycles when threads store D, and cycles between two
-    /// tiles.
+    /// Cycles of a warpgroup's epilogue apart from the L2 lines that its boxes touch, the number of
+    /// pieces of D's lines that it stores, and the bytes of a piece.
     epilogue: f64,
+    pieces: f64,
+    piece_bytes: u64,
+    /// Additional cycles when threads store D, and cycles between two tiles.
     by_threads: f64,
     between: f64,
+    /// Cycles of a launch.
+    launch: f64,
 }
 
 impl WgmmaModel {
@@ -176,9 +176,9 @@ impl WgmmaModel {
     pub(super) fn new(spec: &Spec, wgmma: &WgmmaSpec) -> Self {
         let tile = spec.tile;
         let [tile_m, tile_n, tile_k] = [tile.m, tile.n, tile.k].map(f64::from);
-        let (depth_bytes, stage_bytes) =
-            (tile_k * f64::from(spec.a.bytes()), f64::from(spec.stage_bytes()));
+        let stage_bytes = f64::from(spec.stage_bytes());
         // Both operands have elements of one size.
+        let depth_bytes = tile_k * f64::from(spec.a.bytes());
         let promotes = wgmma.promotion().is_some() && wgmma.terms.is_none();
         let in_turns = wgmma.schedule == Schedule::PingPong;
         let slower = match (promotes && wgmma.warpgroups < 3, tile.n) {
@@ -192,28 +192,27 @@ impl WgmmaModel {
         // Both operands have the same number of terms. `products` pairs of terms are multiplied.
         let terms = f64::from(wgmma.terms.map_or(1, Terms::count));
         let products = wgmma.terms.map_or(1.0, |terms| terms.products().len() as f64);
+        let mmas = products * depth_bytes / MMA_DEPTH_BYTES * tile_m / 64.0;
         let math =
-            products * tile_m * tile_n * depth_bytes / MAC_BYTES_PER_CYCLE * MATH_FACTOR * slower;
+            products * tile_m * tile_n * depth_bytes / MAC_BYTES_PER_CYCLE * MATH_FACTOR * slower
+                + MMA_CYCLES * mmas;
         // Each m64 block's MMAs read its rows of A and all of B.
         let read = products * depth_bytes * (tile_m / 64.0) * (64.0 + tile_n);
         let shared = (read + stage_bytes) / SMEM_BYTES_PER_CYCLE;
         let late = LOAD_LATENCY_CYCLES / f64::from(spec.stages);
-        let row_bytes = tile.n * spec.output.bytes();
-        let ragged = spec.d_major == OutputMajor::N && !row_bytes.is_multiple_of(128);
-        let longer = match (ragged && !promotes, spec.output.bytes()) {
-            (false, _) => 1.0,
-            (true, 4) => EPILOGUE_FACTOR_RAGGED_32_BIT,
-            (true, _) => EPILOGUE_FACTOR_RAGGED,
+        let per_stage = [math.max(STAGE_CYCLES), shared, late].map(fourth_power);
+
+        let staging = spec.staging();
+        let steps = f64::from(staging.steps());
+        let lines = match spec.d_major {
+            OutputMajor::N => 64,
+            OutputMajor::M => staging.columns(),
         };
-        let per_byte = longer
-            * match (in_turns, spec.d_major) {
-                (true, OutputMajor::M) => EPILOGUE_FACTOR_PING_PONG_COLUMN_MAJOR,
-                (true, _) => EPILOGUE_FACTOR_ONE_WARPGROUP,
-                (false, _) if wgmma.warpgroups == 1 => EPILOGUE_FACTOR_ONE_WARPGROUP,
-                _ => 1.0,
-            }
-            * EPILOGUE_CYCLES_PER_BYTE;
-        let bytes = tile_m * f64::from(row_bytes);
+        // A warpgroup's part of a tile.
+        let part = tile_n * 64.0 * f64::from(spec.blocks() * spec.output.bytes());
+        let bytes = tile_m * tile_n * f64::from(spec.output.bytes());
+        let ragged =
+            spec.d_major == OutputMajor::N && !(tile.n * spec.output.bytes()).is_multiple_of(128);
         let large =
             tile_m * tile_n >= LARGE_TILE_ELEMENTS && !promotes && !spec.reads_a_from_registers();
         WgmmaModel {
@@ -225,13 +224,14 @@ impl WgmmaModel {
             tile_n,
             depth_bytes: terms * depth_bytes,
             stage_bytes,
-            from_l2: (f64::from(spec.a_tile().bytes()) / f64::from(spec.cluster.n)
-                + f64::from(spec.b_tile().bytes()) / f64::from(spec.cluster.m))
-                / f64::from(spec.stage_bytes()),
-            sharing: [spec.cluster.n, spec.cluster.m].map(f64::from),
-            per_stage: (eighth_power(math.max(STAGE_CYCLES)) + eighth_power(shared)).sqrt()
-                + fourth_power(late),
-            epilogue: per_byte * bytes,
+            held: [spec.a_tile(), spec.b_tile()]
+                .map(|operand| f64::from(operand.bytes()) / depth_bytes),
+            per_stage: per_stage.into_iter().sum(),
+            epilogue: EPILOGUE_CYCLES
+                + EPILOGUE_CYCLES_PER_STEP * steps
+                + EPILOGUE_CYCLES_PER_BYTE * part,
+            pieces: steps * f64::from(lines),
+            piece_bytes: u64::from(staging.line_bytes()),
             by_threads: THREAD_STORE_CYCLES_PER_BYTE * bytes / f64::from(spec.parts())
                 * match (ragged, spec.d_major) {
                     (true, _) => THREAD_STORE_FACTOR_RAGGED,
@@ -239,13 +239,14 @@ impl WgmmaModel {
                     (false, OutputMajor::N) => 1.0,
                 },
             between: if large && !in_turns { TILE_GAP_CYCLES_PER_BYTE * bytes } else { 0.0 },
+            launch: LAUNCH_CYCLES + CLUSTER_CYCLES * f64::from(spec.cluster.size()).log2(),
         }
     }
 
     /// Estimated cycles.
     pub(super) fn cycles(&self, placement: &TilePlacement, choice: &Choice) -> f64 {
         let Choice { raster_rows, split, dependent_launch, .. } = *choice;
-        let WgmmaModel { tile_m, tile_n, .. } = *self;
+        let WgmmaModel { tile_m, tile_n, cluster: [cluster_m, cluster_n], .. } = *self;
         let [m, n, _] = placement.extents;
         let work = placement.decompose(split);
         let Decomposition { tiles, k_tiles, split_tiles, workers, clusters } = work;
@@ -274,20 +275,25 @@ impl WgmmaModel {
             && FULL_WAVE.1 * clusters < FULL_WAVE.0 * placement.clusters;
         let unequal = alone && dependent_launch && some_idle;
 
-        let inside = self.depth_bytes * (tile_m.min(m) + tile_n.min(n));
-        let outside = (self.stage_bytes - inside).max(0.0);
-        let fill = ((self.stage_bytes - outside) * self.from_l2 + OUT_OF_BOUNDS_FACTOR * outside)
-            / L2_BYTES_PER_CYCLE;
-        let stage =
-            (self.per_stage + fourth_power(fill)).sqrt().sqrt().max(self.unaligned(placement));
+        let [held_a, held_b] = [self.held[0].min(m), self.held[1].min(n)];
+        let outside = (self.stage_bytes - self.depth_bytes * (held_a + held_b)).max(0.0);
+        let [of_a, of_b] = placement.lines;
+        // L2 sends a tile of A once to the CTAs of a cluster along n, and a tile of B along m.
+        let sent = self.depth_bytes * (held_a * of_a / cluster_n + held_b * of_b / cluster_m);
+        let fill = (sent + OUT_OF_BOUNDS_FACTOR * outside) / L2_BYTES_PER_CYCLE;
+        let stage = (self.per_stage + fourth_power(fill)).sqrt().sqrt();
+        let (lines, line_bytes) = self.lines_of_piece(placement.d_pitch);
         let activation = if placement.activated { ACTIVATION_CYCLES_PER_ELEMENT } else { 0.0 };
         let by_threads = if placement.by_threads { self.by_threads } else { 0.0 };
-        let epilogue = self.epilogue + by_threads + activation * tile_m * tile_n;
+        let epilogue = self.epilogue
+            + EPILOGUE_CYCLES_PER_LINE * self.pieces * lines
+            + by_threads
+            + activation * tile_m * tile_n;
         let busy = match self.schedule {
             Schedule::Cooperative => stages * stage + turns * epilogue,
             Schedule::PingPong => {
                 let beside = (turns - 1.0).max(0.0) * epilogue.max(MIN_PING_PONG_TILE_CYCLES);
-                let both = fourth_power(stages * stage) + fourth_power(beside);
+                let both = fourth_power(PING_PONG_FACTOR * stages * stage) + fourth_power(beside);
                 both.sqrt().sqrt() + epilogue
             }
         };
@@ -305,43 +311,45 @@ impl WgmmaModel {
         let traffic = a + b + results + again + missed;
         let pairs = f64::from(placement.sms) / 2.0;
         let in_pair = of_both(placement.in_pair(whole), placement.in_pair(workers));
-        let of_pair = (in_pair / (tiles as f64 * k_tiles as f64)).max(1.0 / pairs);
+        let all_stages = tiles as f64 * k_tiles as f64;
+        let of_pair = (in_pair / all_stages).max(1.0 / pairs);
         let unevenness = if unequal { UNEVEN_PLACEMENT_FACTOR } else { 1.0 };
-        let dram = traffic * of_pair * unevenness / DRAM_BYTES_PER_CYCLE;
-        // If DRAM is the limit, the ring fills during the gap between tiles, so the gap costs
+        let of_pair = traffic * of_pair * unevenness / BYTES_PER_CYCLE_OF_PAIR;
+        let dram = traffic / DRAM_BYTES_PER_CYCLE + results * line_bytes / D_LINE_BYTES_PER_CYCLE;
+        let l2 = all_stages * cluster_m * cluster_n * sent / L2_BYTES_PER_CYCLE_OF_ALL;
+        // If memory is the limit, the ring fills during the gap between tiles, so the gap costs
         // nothing.
-        let pauses = if busy > dram { whole_turns.saturating_sub(1) as f64 } else { 0.0 };
+        let memory = of_pair.max(dram).max(l2);
+        let pauses = if busy > memory { whole_turns.saturating_sub(1) as f64 } else { 0.0 };
         let busy = busy + pauses * self.between;
 
         let reduction = match work.contributors() {
             0 => 0.0,
-            1 | 2 => REDUCTION_CYCLES_TWO_WORKERS,
             parts => {
-                REDUCTION_CYCLES_MANY_WORKERS
-                    + REDUCTION_CYCLES_PER_PART * parts.saturating_sub(FREE_PARTS) as f64
+                REDUCTION_CYCLES
+                    + REDUCTION_CYCLES_PER_WORKER * parts.saturating_sub(2) as f64
                     + REDUCTION_CYCLES_PER_ELEMENT * worker_turns as f64 * tile_m * tile_n
             }
         };
-        let launch = LAUNCH_CYCLES
+        let launch = self.launch
             + if dependent_launch { 0.0 } else { SERIAL_CYCLES }
-            + match (placement.cluster_size > 1, placement.after_repack) {
-                (false, _) => 0.0,
-                (true, false) => CLUSTER_CYCLES,
-                (true, true) => CLUSTER_CYCLES_AFTER_REPACK,
+            + if placement.cluster_size > 1 && placement.after_repack {
+                CLUSTER_CYCLES_AFTER_REPACK
+            } else {
+                0.0
             };
-        let both = fourth_power(busy) + fourth_power(dram);
-        step * (both.sqrt().sqrt() + reduction + launch)
+        let bounds = [busy, of_pair, dram, l2].map(fourth_power);
+        step * (bounds.into_iter().sum::<f64>().sqrt().sqrt() + reduction + launch)
     }
 
-    /// Cycles in which L2 sends a stage whose slices cross line boundaries. 0 if no slice does.
-    fn unaligned(&self, placement: &TilePlacement) -> f64 {
-        let TilePlacement { extents: [m, n, _], lines: [of_a, of_b], .. } = *placement;
-        if of_a.max(of_b) == 1.0 {
-            return 0.0;
-        }
-        let [of_row, of_column] = self.sharing;
-        let lines = of_a * self.tile_m.min(m) / of_row + of_b * self.tile_n.min(n) / of_column;
-        self.depth_bytes * lines / UNALIGNED_BYTES_PER_CYCLE
+    /// L2 lines that a piece of a line of D touches in the mean, if lines of D are `pitch` bytes
+    /// apart, and the bytes of these L2 lines over those of the piece.
+    fn lines_of_piece(&self, pitch: u64) -> (f64, f64) {
+        // Pieces begin in an L2 line at the multiples of the common divisor, equally often at each.
+        let apart = 1u64 << (pitch | self.piece_bytes | LINE_BYTES as u64).trailing_zeros();
+        let piece = self.piece_bytes as f64;
+        let lines = piece / LINE_BYTES + 1.0 - apart as f64 / LINE_BYTES;
+        (lines, lines * LINE_BYTES / piece)
     }
 
     /// Bytes that stream-K reads from DRAM more than once. Its workers are at different places
@@ -369,8 +377,4 @@ impl WgmmaModel {
             * (rows - 1.0).max(0.0);
         a * missed(rows * of_tile) + b * missed(columns * of_tile)
     }
-}
-
-fn eighth_power(x: f64) -> f64 {
-    fourth_power(x) * fourth_power(x)
 }
