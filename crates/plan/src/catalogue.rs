@@ -4,10 +4,13 @@ use std::collections::HashMap;
 use std::sync::{LazyLock, OnceLock};
 
 use pgemm_ir::{Element, OperandMajor};
-use pgemm_kernels::{OutputMajor, PRODUCTS, Spec, SpecError, Terms, catalogue};
+use pgemm_kernels::{
+    Instruction, OutputMajor, PRODUCTS, Product, Spec, SpecError, Terms, catalogue,
+};
 
+use crate::considered::Table;
 use crate::error::Result;
-use crate::heuristic::RatedSpec;
+use crate::heuristic::{RatedSpec, Shape};
 use crate::layout::Major;
 use crate::precision::Precision;
 use crate::problem::Problem;
@@ -91,6 +94,25 @@ pub(crate) fn rated_for(
         Precision::of(&spec) == precision
             && swapped.is_none_or(|swapped| swapped == (spec.d_major == OutputMajor::M))
     })
+}
+
+/// The rated specs that are worth estimating for a problem as its kernel sees it: those of the rule,
+/// or all that the catalogue lists if the rule has none of these types. They include specs that swap
+/// A and B, unless `swapped` says which ones are wanted.
+pub(crate) fn considered_for(
+    problem: &Problem,
+    (operands, output, precision): ([Element; 2], Element, Precision),
+    (shape, sms): (Shape, u32),
+    swapped: Option<bool>,
+) -> Vec<RatedSpec> {
+    let [a, b] = operands;
+    let instruction = Product::of(a, b).map(|product| product.instruction);
+    if instruction != Some(Instruction::Wgmma) || precision.terms().is_some() {
+        return rated_for(problem, operands, output, precision, swapped).copied().collect();
+    }
+    let majors = [problem.a.major, problem.b.major].map(operand_major);
+    let table = Table::of(([a, b, output], precision, majors));
+    table.considered(shape.extents, shape.batch, sms, swapped)
 }
 
 /// The specs for a problem as its kernel sees it. They include specs that swap A and B, unless

@@ -21,6 +21,7 @@ mod batch;
 mod catalogue;
 mod choice;
 mod config;
+mod considered;
 mod decomposition;
 mod device;
 mod error;

@@ -8,7 +8,7 @@ use pgemm_ir::Element;
 use pgemm_kernels::{EpilogueShape, L2Policies, L2Policy, Spec, SpecError};
 use serde::Serialize;
 
-use crate::catalogue::{check_types, rated_for, specs_for};
+use crate::catalogue::{check_types, considered_for, specs_for};
 use crate::choice::Choice;
 use crate::config::Config;
 use crate::decomposition::Decomposition;
@@ -252,11 +252,15 @@ impl Candidates {
             plans.first = plans.plan(choice, &why);
         } else {
             let rankings = accesses.iter().map(|planned| {
-                let specs =
-                    rated_for(&planned.problem, operands, output, precision, config.swapped);
                 let shape = Shape::of_planned(planned);
+                let specs = considered_for(
+                    &planned.problem,
+                    (operands, output, precision),
+                    (shape, sms),
+                    config.swapped,
+                );
                 let ranking =
-                    Ranking::new(specs, shape, sms, config.split, config.dependent_launch);
+                    Ranking::new(&specs, shape, sms, config.split, config.dependent_launch);
                 (ranking, planned.repack_cycles())
             });
             plans.ranking = Ranking::of_accesses(rankings);

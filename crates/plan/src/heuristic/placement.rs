@@ -105,6 +105,12 @@ impl TilePlacement {
         (2 * full + if rest == 0 { 0 } else { 1 + u64::from(2 * rest > self.clusters) }) as f64
     }
 
+    /// Whether neighbouring tiles of D can run on neighbouring SMs, so that their reads of the same
+    /// lines merge on the way from L2: without clusters, in one wave, in a serial launch.
+    pub(super) fn may_merge(&self) -> bool {
+        self.cluster_size == 1 && self.tiles() <= self.clusters && self.rows.min(self.columns) > 1
+    }
+
     /// The splits worth estimating when the last wave leaves SMs idle.
     pub(super) fn splits(&self) -> impl Iterator<Item = Split> + use<> {
         let TilePlacement { clusters, k_tiles, .. } = *self;

@@ -27,13 +27,17 @@ impl Ranking {
             let spec = rated.spec;
             let placement = TilePlacement::new(spec, shape, sms);
             let raster_rows = placement.raster_rows;
+            // A serial launch is only faster if neighbouring tiles share reads.
+            let launches: &[bool] = match dependent_launch {
+                Some(true) => &[true],
+                Some(false) => &[false],
+                None if placement.may_merge() => &[true, false],
+                None => &[true],
+            };
             let mut add = |split| {
-                for launch in [true, false] {
-                    if dependent_launch.is_none_or(|requested| requested == launch) {
-                        let dependent_launch = launch;
-                        let choice = Choice { spec, raster_rows, split, dependent_launch };
-                        choices.push((rated.cycles(&placement, &choice), choice));
-                    }
+                for &dependent_launch in launches {
+                    let choice = Choice { spec, raster_rows, split, dependent_launch };
+                    choices.push((rated.cycles(&placement, &choice), choice));
                 }
             };
             add(split.unwrap_or_default());

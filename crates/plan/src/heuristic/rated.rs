@@ -35,6 +35,15 @@ impl RatedSpec {
         RatedSpec { spec, model }
     }
 
+    /// Least cycles of a stage, and of the epilogue of a tile, for a spec of wgmma. Both are 0 for
+    /// other specs, of which there are few.
+    pub(crate) fn least_cycles(&self) -> (f64, f64) {
+        match &self.model {
+            Model::Wgmma(model) => model.least_cycles(),
+            Model::Dmma(_) | Model::Ffma(_) => (0.0, 0.0),
+        }
+    }
+
     /// Estimated cycles of a choice of this spec.
     pub(super) fn cycles(&self, placement: &TilePlacement, choice: &Choice) -> f64 {
         match &self.model {

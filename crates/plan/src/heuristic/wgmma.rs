@@ -243,6 +243,17 @@ impl WgmmaModel {
         }
     }
 
+    /// Least cycles of a stage whose operands consist of whole lines, and of an epilogue. In
+    /// ping-pong kernels, only the last tile's epilogue is seen.
+    pub(super) fn least_cycles(&self) -> (f64, f64) {
+        let [cluster_m, cluster_n] = self.cluster;
+        let [held_a, held_b] = self.held;
+        let fill =
+            self.depth_bytes * (held_a / cluster_n + held_b / cluster_m) / L2_BYTES_PER_CYCLE;
+        let stage = (self.per_stage + fourth_power(fill)).sqrt().sqrt();
+        (stage, self.epilogue)
+    }
+
     /// Estimated cycles.
     pub(super) fn cycles(&self, placement: &TilePlacement, choice: &Choice) -> f64 {
         let Choice { raster_rows, split, dependent_launch, .. } = *choice;
