@@ -68,4 +68,6 @@ pub use stream::{
     SkippedMethod, StreamOutcome, StreamPeer, StreamRequest,
 };
 pub use suite::{Family, NotMeasured, Shapes, Suite};
-pub use survey::{ChoiceSource, Judgement, Survey, SurveyOptions, SurveyRow, Surveyor, judge};
+pub use survey::{
+    ChoiceSource, Judgement, Survey, SurveyOptions, SurveyRow, Surveyor, features, judge,
+};

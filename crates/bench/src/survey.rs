@@ -24,7 +24,7 @@ use crate::error::{BenchError, Result};
 use crate::machine::Machine;
 
 pub use device::Surveyor;
-pub use judge::{Judgement, judge};
+pub use judge::{Judgement, features, judge};
 
 /// The schema version of [`Survey`]. It increases when a field changes its meaning or disappears.
 const SCHEMA: u32 = 1;

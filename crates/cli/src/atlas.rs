@@ -94,6 +94,10 @@ pub struct Args {
     /// benchmarks/results has; may be given several times. This needs no GPU.
     #[arg(long, value_name = "FILE", conflicts_with_all = ["show", "list", "json", "against"])]
     judge: Vec<PathBuf>,
+    /// Print the timings of such a file with the features that the heuristic's trees correct
+    /// estimates from, as comma-separated values. scripts/fit-trees.py reads them.
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["judge", "show", "list", "json", "against"])]
+    features: Option<PathBuf>,
     /// Ordinal of the CUDA device.
     #[arg(long, default_value_t = 0)]
     device: u32,
@@ -148,6 +152,10 @@ pub fn run(args: &Args) -> Result<Verdict, Failure> {
         let files = files.collect::<Result<Vec<_>, _>>()?;
         let rows: Vec<&AtlasRow> = files.iter().flat_map(|file| &file.rows).collect();
         return print(&rows);
+    }
+    if let Some(path) = &args.features {
+        output::text(&pgemm_bench::features(path, USUAL_SMS)?)?;
+        return Ok(Verdict::Fine);
     }
     if !args.judge.is_empty() {
         return judge(&args.judge);

@@ -17,6 +17,7 @@
 //! `UNALIGNED_BYTES_PER_CYCLE` covers the others.
 
 mod dmma;
+mod features;
 mod ffma;
 mod placement;
 mod ranking;
@@ -26,6 +27,7 @@ mod wgmma;
 
 use pgemm_kernels::Spec;
 
+pub use self::features::{FEATURES, NAMES as FEATURE_NAMES};
 use self::placement::TilePlacement;
 pub use self::ranking::{Ranking, rank};
 pub use self::rated::RatedSpec;
@@ -53,6 +55,17 @@ const SERIAL_CYCLES: f64 = 1150.0;
 /// `[m, n, k]` stand for one product whose operands consist of whole L2 lines.
 pub fn cycles(choice: &Choice, shape: impl Into<Shape>, sms: u32) -> f64 {
     RatedSpec::new(choice.spec).cycles(&TilePlacement::new(choice.spec, shape.into(), sms), choice)
+}
+
+/// The estimate of a choice before it is corrected, and the features from which it is. `None` for a
+/// spec without wgmma.
+pub fn features_of(
+    choice: &Choice,
+    shape: impl Into<Shape>,
+    sms: u32,
+) -> Option<(f64, [f32; FEATURES])> {
+    let placement = TilePlacement::new(choice.spec, shape.into(), sms);
+    RatedSpec::new(choice.spec).features(&placement, choice)
 }
 
 /// The height of a raster block in cluster tiles. It makes the tiles in flight cover a square of D,

@@ -57,14 +57,8 @@ struct Block {
 /// # Errors
 /// [`Error::Io`], or [`BenchError::Report`] if a line cannot be read.
 pub fn judge(path: &Path, sms: u32) -> Result<Vec<Judgement>> {
-    let text =
-        fs::read_to_string(path).map_err(|source| Error::Io { path: path.to_owned(), source })?;
     let mut runs: BTreeMap<String, Vec<(f64, String)>> = BTreeMap::new();
-    for line in text.lines() {
-        let line: Line = serde_json::from_str(line).map_err(|error| BenchError::Report {
-            path: path.to_owned(),
-            finding: Box::new(FileDamage::Json(error)),
-        })?;
+    for line in lines(path)? {
         let Some(problem) = line.problem else { continue };
         let regret = key_of(&problem).and_then(|key| regret(&key, &line.blocks, sms));
         runs.entry(line.run).or_default().extend(regret.map(|regret| (regret, problem)));
@@ -76,20 +70,67 @@ pub fn judge(path: &Path, sms: u32) -> Result<Vec<Judgement>> {
     Ok(runs.into_iter().map(judgement).collect())
 }
 
+/// The features of all timed choices of a file in the compact form, as lines of comma-separated
+/// values: run and problem, the time in cycles of 1.7 GHz with the drift of the clock divided out,
+/// the estimate before it is corrected, and the features.
+///
+/// # Errors
+/// The same as for [`judge`].
+pub fn features(path: &Path, sms: u32) -> Result<String> {
+    let mut table = format!("run,problem,cycles,estimate,{}\n", heuristic::FEATURE_NAMES.join(","));
+    for line in lines(path)? {
+        let Some(key) = line.problem.as_deref().and_then(key_of) else { continue };
+        let shape = key.shape();
+        for (choice, us) in timings(&line.blocks) {
+            let Some((estimate, features)) = heuristic::features_of(&choice, shape, sms) else {
+                continue;
+            };
+            let problem = line.problem.as_deref().unwrap_or_default();
+            table += &format!("{},{problem},{},{estimate}", line.run, us * heuristic::NOMINAL_MHZ);
+            features.iter().for_each(|feature| table += &format!(",{feature}"));
+            table.push('\n');
+        }
+    }
+    Ok(table)
+}
+
+/// The lines of a file.
+fn lines(path: &Path) -> Result<Vec<Line>> {
+    let text =
+        fs::read_to_string(path).map_err(|source| Error::Io { path: path.to_owned(), source })?;
+    let lines = text.lines().map(serde_json::from_str).collect::<std::result::Result<_, _>>();
+    lines.map_err(|error| BenchError::Report {
+        path: path.to_owned(),
+        finding: Box::new(FileDamage::Json(error)),
+    })
+}
+
+/// The timed choices with their microseconds. A drift of the clock shows in the peer's readings and
+/// is divided out.
+fn timings(blocks: &[Block]) -> Vec<(Choice, f64)> {
+    let mut peers: Vec<f64> = blocks.iter().flat_map(|block| block.peer_us).flatten().collect();
+    peers.sort_by(f64::total_cmp);
+    let usual = peers.get(peers.len() / 2).copied();
+    let mut timed = Vec::new();
+    for Block { peer_us, choices } in blocks {
+        let near: Vec<f64> = peer_us.iter().flatten().copied().collect();
+        let mean = near.iter().sum::<f64>() / near.len().max(1) as f64;
+        let drift = usual.filter(|_| !near.is_empty()).map_or(1.0, |usual| mean / usual);
+        let timings =
+            choices.iter().filter_map(|(name, us)| Some((choice_of(name)?, (*us)? / drift)));
+        timed.extend(timings);
+    }
+    timed
+}
+
 /// The time of the choice with the least estimate over the shortest time. `None` if nothing was
 /// timed.
 fn regret(key: &ProblemKey, blocks: &[Block], sms: u32) -> Option<f64> {
     let shape = key.shape();
-    let mut timed = Vec::new();
-    for Block { peer_us, choices } in blocks {
-        // A drift of the clock shows in the peer's readings.
-        let peer = peer_us.iter().flatten().sum::<f64>() / peer_us.iter().flatten().count() as f64;
-        let drift = if peer.is_finite() { peer } else { 1.0 };
-        for (name, us) in choices {
-            let (Some(us), Some(choice)) = (us, choice_of(name)) else { continue };
-            timed.push((heuristic::cycles(&choice, shape, sms), us / drift));
-        }
-    }
+    let timed: Vec<(f64, f64)> = timings(blocks)
+        .into_iter()
+        .map(|(choice, us)| (heuristic::cycles(&choice, shape, sms), us))
+        .collect();
     let pick = timed.iter().min_by(|a, b| a.0.total_cmp(&b.0))?.1;
     let best = timed.iter().map(|(_, us)| *us).min_by(f64::total_cmp)?;
     Some(pick / best)

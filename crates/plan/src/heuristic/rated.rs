@@ -3,6 +3,7 @@
 use pgemm_kernels::{MainloopSpec, Spec};
 
 use super::dmma::DmmaModel;
+use super::features::{FEATURES, features};
 use super::ffma::FfmaModel;
 use super::placement::TilePlacement;
 use super::wgmma::WgmmaModel;
@@ -33,6 +34,18 @@ impl RatedSpec {
             MainloopSpec::Ffma(ffma) => Model::Ffma(FfmaModel::new(&spec, ffma)),
         };
         RatedSpec { spec, model }
+    }
+
+    /// Estimated cycles before the trees correct them, and the features from which they do. `None`
+    /// for a spec without wgmma.
+    pub(super) fn features(
+        &self,
+        placement: &TilePlacement,
+        choice: &Choice,
+    ) -> Option<(f64, [f32; FEATURES])> {
+        let Model::Wgmma(model) = &self.model else { return None };
+        let terms = model.estimate(placement, choice);
+        Some((terms.cycles, features(model, &terms, placement, choice)))
     }
 
     /// Least cycles of a stage, and of the epilogue of a tile, for a spec of wgmma. Both are 0 for

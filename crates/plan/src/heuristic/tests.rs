@@ -4,6 +4,7 @@ use pgemm_kernels::catalogue;
 use super::*;
 use crate::catalogue::{rated, types};
 use crate::split::Split;
+use crate::{Config, Major, Problem};
 
 fn spec(name: &str) -> Spec {
     name.parse().unwrap()
@@ -139,6 +140,12 @@ fn in_order(extents: [u64; 3], faster: &str, slower: &str, measured: f64) {
     assert!((1.0..=measured).contains(&ratio), "{extents:?} {slower}: {ratio}");
 }
 
+/// The shape of a product of bf16 without gaps between lines.
+fn as_it_lies([m, n, k]: [u64; 3]) -> Shape {
+    let [m, n, k] = [m, n, k].map(|extent| extent as usize);
+    Shape::of(&Problem::new(m, n, k, Major::K, Major::K), &Config::new(Element::Bf16))
+}
+
 /// Medians of the run `2026-11-21-night-unaligned` of benchmarks/results.
 #[test]
 fn slices_in_two_lines_cost_what_was_measured() {
@@ -147,7 +154,7 @@ fn slices_in_two_lines_cost_what_was_measured() {
         ([1000; 3], "bf16-kk-bf16-64x128x64-s8-w1-c1x1", 9.3),
         ([8192, 8200, 4104], "bf16-kk-bf16-128x200x64-s5-p2-c2x1", 820.9),
     ] {
-        let unaligned = Shape { lines: [1.875; 2], ..extents.into() };
+        let unaligned = as_it_lies(extents);
         let choice = Choice::plain(spec(name));
         let estimate = cycles(&choice, unaligned, 132) / NOMINAL_MHZ;
         let apart = (estimate / measured).max(measured / estimate);
@@ -162,7 +169,7 @@ fn kernels_in_pairs_take_operands_of_unaligned_lines() {
     let table = rated([element; 2], element, k, k);
     let best = |shape: Shape| Ranking::new(table, shape, 132, None, None).next().unwrap();
     let whole = Shape::from([4104; 3]);
-    let unaligned = Shape { lines: [1.875; 2], ..whole };
+    let unaligned = as_it_lies([4104; 3]);
     assert_eq!(best(whole).spec.cluster.size(), 1);
     let found = best(unaligned);
     assert!(found.spec.cluster.size() > 1, "{found}");

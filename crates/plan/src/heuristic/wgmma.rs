@@ -140,6 +140,33 @@ const MMA_DEPTH_BYTES: f64 = 32.0;
 /// Bytes of a line of L2.
 const LINE_BYTES: f64 = 128.0;
 
+/// What an estimate is made of: cycles, unless a comment says otherwise.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Estimate {
+    /// The estimate.
+    pub(super) cycles: f64,
+    /// The busiest SM's stages and epilogues; the traffic of the busiest pair of SMs, of DRAM and of
+    /// L2; the reduction of split tiles; and the launch.
+    pub(super) busy: f64,
+    pub(super) of_pair: f64,
+    pub(super) dram: f64,
+    pub(super) l2: f64,
+    pub(super) reduction: f64,
+    pub(super) launch: f64,
+    /// All epilogues of the busiest SM, one stage, and what its loads from L2 take.
+    pub(super) epilogues: f64,
+    pub(super) stage: f64,
+    pub(super) fill: f64,
+    /// The busiest SM's tiles and parts of tiles, its whole tiles, and workers that share a tile.
+    pub(super) turns: f64,
+    pub(super) whole_turns: f64,
+    pub(super) contributors: f64,
+    /// Bytes of L2 lines that are written for each byte of D.
+    pub(super) line_bytes: f64,
+    /// The work of the busiest pair of SMs over the mean of all pairs.
+    pub(super) busiest: f64,
+}
+
 /// The terms of the model that depend on the spec alone. They serve for every problem.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct WgmmaModel {
@@ -159,11 +186,16 @@ pub(super) struct WgmmaModel {
     /// The sum of the fourth powers of the cycles that a stage takes for the tensor cores, for
     /// shared memory and for the latency of its loads.
     per_stage: f64,
+    /// Cycles of a stage for the tensor cores and for shared memory.
+    pub(super) math: f64,
+    pub(super) shared: f64,
     /// Cycles of a warpgroup's epilogue apart from the L2 lines that its boxes touch, the number of
     /// pieces of D's lines that it stores, and the bytes of a piece.
     epilogue: f64,
     pieces: f64,
     piece_bytes: u64,
+    /// Staging tiles of a warpgroup's part of a tile.
+    pub(super) steps: f64,
     /// Additional cycles when threads store D, and cycles between two tiles.
     by_threads: f64,
     between: f64,
@@ -227,6 +259,9 @@ impl WgmmaModel {
             held: [spec.a_tile(), spec.b_tile()]
                 .map(|operand| f64::from(operand.bytes()) / depth_bytes),
             per_stage: per_stage.into_iter().sum(),
+            math,
+            shared,
+            steps,
             epilogue: EPILOGUE_CYCLES
                 + EPILOGUE_CYCLES_PER_STEP * steps
                 + EPILOGUE_CYCLES_PER_BYTE * part,
@@ -256,6 +291,11 @@ impl WgmmaModel {
 
     /// Estimated cycles.
     pub(super) fn cycles(&self, placement: &TilePlacement, choice: &Choice) -> f64 {
+        self.estimate(placement, choice).cycles
+    }
+
+    /// What the estimate of a choice is made of.
+    pub(super) fn estimate(&self, placement: &TilePlacement, choice: &Choice) -> Estimate {
         let Choice { raster_rows, split, dependent_launch, .. } = *choice;
         let WgmmaModel { tile_m, tile_n, cluster: [cluster_m, cluster_n], .. } = *self;
         let [m, n, _] = placement.extents;
@@ -350,7 +390,24 @@ impl WgmmaModel {
                 0.0
             };
         let bounds = [busy, of_pair, dram, l2].map(fourth_power);
-        step * (bounds.into_iter().sum::<f64>().sqrt().sqrt() + reduction + launch)
+        let cycles = step * (bounds.into_iter().sum::<f64>().sqrt().sqrt() + reduction + launch);
+        Estimate {
+            cycles,
+            busy,
+            of_pair,
+            dram,
+            l2,
+            reduction,
+            launch,
+            epilogues: turns * epilogue,
+            stage,
+            fill,
+            turns,
+            whole_turns: whole_turns as f64,
+            contributors: work.contributors() as f64,
+            line_bytes,
+            busiest: in_pair / all_stages * pairs,
+        }
     }
 
     /// L2 lines that a piece of a line of D touches in the mean, if lines of D are `pitch` bytes

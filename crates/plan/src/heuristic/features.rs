@@ -1,0 +1,120 @@
+//! [`features`]: the numbers from which the boosted trees correct an estimate.
+
+use pgemm_kernels::{OutputMajor, Schedule, Spec};
+
+use super::placement::TilePlacement;
+use super::wgmma::{Estimate, WgmmaModel};
+use crate::choice::Choice;
+use crate::split::Split;
+
+/// The number of features.
+pub const FEATURES: usize = 40;
+
+/// The names of the features, in their order.
+pub const NAMES: [&str; FEATURES] = [
+    "log of the estimate",
+    "busy",
+    "pair",
+    "dram",
+    "l2",
+    "reduction",
+    "launch",
+    "epilogues",
+    "math",
+    "shared",
+    "fill",
+    "log of the tile's rows",
+    "log of the tile's columns",
+    "bytes of the tile along k",
+    "stages of the ring",
+    "ping-pong",
+    "consumers",
+    "cluster along m",
+    "cluster along n",
+    "swapped",
+    "A across k",
+    "B across k",
+    "turns",
+    "whole turns",
+    "contributors",
+    "stream-k",
+    "dependent launch",
+    "staging steps",
+    "lines of a slice of A",
+    "lines of a slice of B",
+    "lines of D",
+    "padding along m",
+    "padding along n",
+    "log of stages along k",
+    "log of m",
+    "log of n",
+    "log of bytes along k",
+    "last wave",
+    "waves",
+    "busiest pair",
+];
+
+/// The features of an estimate. Parts of the estimate are fractions of the whole, and parts of a
+/// stage fractions of the stage.
+pub(super) fn features(
+    model: &WgmmaModel,
+    terms: &Estimate,
+    placement: &TilePlacement,
+    choice: &Choice,
+) -> [f32; FEATURES] {
+    let Spec { tile, cluster, a_major, b_major, d_major, stages, .. } = choice.spec;
+    let [m, n, k] = placement.extents;
+    let of_estimate = |part: f64| part / terms.cycles;
+    let of_stage = |part: f64| part / terms.stage;
+    let flag = |is: bool| f64::from(u8::from(is));
+    let depth = f64::from(tile.k * choice.spec.a.bytes());
+    let ctas = placement.tiles() as f64 * placement.cluster_size as f64 / f64::from(placement.sms);
+    let padding = |tiles: u64, extent: u32, ctas: u32, whole: f64| {
+        tiles as f64 * f64::from(extent * ctas) / whole.max(1.0)
+    };
+    let [lines_a, lines_b] = placement.lines;
+    let along_k = pgemm_ir::OperandMajor::K;
+    [
+        terms.cycles.ln(),
+        of_estimate(terms.busy),
+        of_estimate(terms.of_pair),
+        of_estimate(terms.dram),
+        of_estimate(terms.l2),
+        of_estimate(terms.reduction),
+        of_estimate(terms.launch),
+        of_estimate(terms.epilogues),
+        of_stage(model.math),
+        of_stage(model.shared),
+        of_stage(terms.fill),
+        f64::from(tile.m).ln(),
+        f64::from(tile.n).ln(),
+        depth,
+        f64::from(stages),
+        flag(choice.spec.schedule() == Schedule::PingPong),
+        f64::from(choice.spec.consumers()),
+        f64::from(cluster.m),
+        f64::from(cluster.n),
+        flag(d_major == OutputMajor::M),
+        flag(a_major != along_k),
+        flag(b_major != along_k),
+        terms.turns.min(9.0),
+        terms.whole_turns.min(9.0),
+        terms.contributors.min(16.0),
+        flag(choice.split == Split::StreamK),
+        flag(choice.dependent_launch),
+        model.steps,
+        lines_a,
+        lines_b,
+        terms.line_bytes,
+        padding(placement.rows, tile.m, cluster.m, m),
+        padding(placement.columns, tile.n, cluster.n, n),
+        (placement.k_tiles as f64).ln(),
+        m.max(1.0).ln(),
+        n.max(1.0).ln(),
+        (k * f64::from(choice.spec.a.bytes())).max(1.0).ln(),
+        ctas.fract(),
+        ctas.min(5.0),
+        terms.busiest.min(9.0),
+    ]
+    .map(|feature| feature as f32)
+}
