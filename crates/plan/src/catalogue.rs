@@ -104,11 +104,11 @@ pub(crate) fn considered_for(
     (operands, output, precision): ([Element; 2], Element, Precision),
     (shape, sms): (Shape, u32),
     swapped: Option<bool>,
-) -> Vec<RatedSpec> {
+) -> Vec<&'static RatedSpec> {
     let [a, b] = operands;
     let instruction = Product::of(a, b).map(|product| product.instruction);
     if instruction != Some(Instruction::Wgmma) || precision.terms().is_some() {
-        return rated_for(problem, operands, output, precision, swapped).copied().collect();
+        return rated_for(problem, operands, output, precision, swapped).collect();
     }
     let majors = [problem.a.major, problem.b.major].map(operand_major);
     let table = Table::of(([a, b, output], precision, majors));

@@ -3,7 +3,7 @@
 //! clusters are then estimated by the whole model.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Mutex, PoisonError};
 
 use pgemm_ir::{Element, OperandMajor};
 use pgemm_kernels::{Cluster, OutputMajor, Spec, catalogue};
@@ -38,12 +38,12 @@ struct Tile {
 pub(crate) struct Table([Vec<Tile>; 2]);
 
 impl Table {
-    /// The table of a key, which is made once.
-    pub(crate) fn of(key: Key) -> Arc<Table> {
-        static TABLES: Mutex<Option<HashMap<Key, Arc<Table>>>> = Mutex::new(None);
+    /// The table of a key. It is made once and kept, as there are few keys.
+    pub(crate) fn of(key: Key) -> &'static Table {
+        static TABLES: Mutex<Option<HashMap<Key, &'static Table>>> = Mutex::new(None);
         let mut tables = TABLES.lock().unwrap_or_else(PoisonError::into_inner);
         let tables = tables.get_or_insert_default();
-        Arc::clone(tables.entry(key).or_insert_with(|| Arc::new(Table::new(key))))
+        *tables.entry(key).or_insert_with(|| Box::leak(Box::new(Table::new(key))))
     }
 
     fn new(([a_type, b_type, output], precision, [a, b]): Key) -> Table {
@@ -73,7 +73,7 @@ impl Table {
         batch: u64,
         sms: u32,
         swapped: Option<bool>,
-    ) -> Vec<RatedSpec> {
+    ) -> Vec<&RatedSpec> {
         let [m, n, k] = extents;
         let sides = [([m, n, k], false), ([n, m, k], true)];
         let mut bounded: Vec<(f64, &Tile)> = Vec::with_capacity(1024);
@@ -87,7 +87,7 @@ impl Table {
             bounded.select_nth_unstable_by(TILES - 1, |a, b| a.0.total_cmp(&b.0));
             bounded.truncate(TILES);
         }
-        bounded.into_iter().flat_map(|(_, tile)| tile.specs.iter().copied()).collect()
+        bounded.into_iter().flat_map(|(_, tile)| &tile.specs).collect()
     }
 }
 

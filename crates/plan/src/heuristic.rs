@@ -23,6 +23,7 @@ mod placement;
 mod ranking;
 mod rated;
 mod shape;
+mod trees;
 mod wgmma;
 
 use pgemm_kernels::Spec;
@@ -54,7 +55,8 @@ const SERIAL_CYCLES: f64 = 1150.0;
 /// The estimated cycles of a problem on `sms` SMs. The spec of the choice must be valid. Extents
 /// `[m, n, k]` stand for one product whose operands consist of whole L2 lines.
 pub fn cycles(choice: &Choice, shape: impl Into<Shape>, sms: u32) -> f64 {
-    RatedSpec::new(choice.spec).cycles(&TilePlacement::new(choice.spec, shape.into(), sms), choice)
+    let placement = TilePlacement::new(choice.spec, shape.into(), sms);
+    RatedSpec::new(choice.spec).corrected(&placement, choice)
 }
 
 /// The estimate of a choice before it is corrected, and the features from which it is. `None` for a

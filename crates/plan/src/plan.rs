@@ -260,7 +260,7 @@ impl Candidates {
                     config.swapped,
                 );
                 let ranking =
-                    Ranking::new(&specs, shape, sms, config.split, config.dependent_launch);
+                    Ranking::new(specs, shape, sms, config.split, config.dependent_launch);
                 (ranking, planned.repack_cycles())
             });
             plans.ranking = Ranking::of_accesses(rankings);

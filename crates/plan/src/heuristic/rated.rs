@@ -6,6 +6,7 @@ use super::dmma::DmmaModel;
 use super::features::{FEATURES, features};
 use super::ffma::FfmaModel;
 use super::placement::TilePlacement;
+use super::trees::correction;
 use super::wgmma::WgmmaModel;
 use crate::choice::Choice;
 
@@ -34,6 +35,14 @@ impl RatedSpec {
             MainloopSpec::Ffma(ffma) => Model::Ffma(FfmaModel::new(&spec, ffma)),
         };
         RatedSpec { spec, model }
+    }
+
+    /// Estimated cycles of a choice of this spec, corrected by the trees.
+    pub(super) fn corrected(&self, placement: &TilePlacement, choice: &Choice) -> f64 {
+        match self.features(placement, choice) {
+            Some((cycles, features)) => cycles * correction(&features).exp(),
+            None => self.cycles(placement, choice),
+        }
     }
 
     /// Estimated cycles before the trees correct them, and the features from which they do. `None`

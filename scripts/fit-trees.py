@@ -1,0 +1,124 @@
+#!/usr/bin/env python3
+"""Fits the boosted trees that correct the heuristic's estimates, and says what they gain on problems that were held out.
+
+Reads what `pgemm atlas --features FILE` prints for surveys (files of benchmarks/results). Fitted are the logarithms of the times
+over the estimates. What all choices of a problem have in common counts little, since no pick depends on it, and choices near
+the best count most. Needs numpy and lightgbm.
+
+    pgemm atlas --features benchmarks/results/rule.jsonl > rule.csv
+    scripts/fit-trees.py rule.csv --out crates/plan/src/heuristic/trees.json
+"""
+
+import argparse
+import csv
+import json
+import math
+
+import lightgbm
+import numpy as np
+
+FOLDS = 6
+
+# Levels of splits of each tree. All trees are complete: a branch that ends earlier has splits that always go left.
+DEPTH = 5
+
+# What the trees leave of a problem's common error.
+COMMON = 0.2
+
+# Choices slower than the best by more than this, as a logarithm, count little.
+REACH = 0.3
+
+PARAMETERS = {
+    "n_estimators": 64,
+    "num_leaves": 32,
+    "max_depth": DEPTH,
+    "learning_rate": 0.13,
+    "min_child_samples": 20,
+    "subsample": 0.8,
+    "subsample_freq": 1,
+    "colsample_bytree": 0.5,
+    "reg_lambda": 5,
+    "verbose": -1,
+    "n_jobs": 1,
+    "seed": 1,
+    "deterministic": True,
+}
+
+
+def read(paths):
+    problems, targets, rows, runs, estimates = [], [], [], [], []
+    for path in paths:
+        with open(path, encoding="utf-8") as file:
+            header, *lines = csv.reader(file)
+        for run, problem, cycles, estimate, *features in lines:
+            runs.append(run)
+            problems.append((run, problem))
+            targets.append(math.log(float(cycles)))
+            estimates.append(math.log(float(estimate)))
+            rows.append([float(feature) for feature in features])
+    names = header[4:]
+    order = {problem: index for index, problem in enumerate(dict.fromkeys(problems))}
+    return np.array([order[p] for p in problems]), list(order), np.array(targets), np.array(estimates), np.array(rows), names
+
+
+def regrets(of, times, estimates):
+    """What the picks lose, as logarithms."""
+    return np.array([times[of == p][estimates[of == p].argmin()] - times[of == p].min() for p in range(of.max() + 1)])
+
+
+def say(title, losses, problems):
+    for run in dict.fromkeys(run for run, _ in problems):
+        part = losses[[index for index, (own, _) in enumerate(problems) if own == run]]
+        print(f"{title:10} {run:34} {len(part):4} problems: mean {math.exp(part.mean()):.4f}, 95 % {math.exp(np.quantile(part, 0.95)):.4f}, worst {math.exp(part.max()):.4f}")
+
+
+def fit(rows, targets, weights):
+    return lightgbm.LGBMRegressor(**PARAMETERS).fit(rows, targets, sample_weight=weights)
+
+
+def complete(tree):
+    """The splits of a tree level by level, as features and thresholds, and its leaves."""
+    level, features, thresholds = [tree], [], []
+    for _ in range(DEPTH):
+        below = []
+        for node in level:
+            is_leaf = "leaf_value" in node
+            features.append(0 if is_leaf else node["split_feature"])
+            # Larger than any feature.
+            thresholds.append(3e38 if is_leaf else float(f"{node['threshold']:.7g}"))
+            below += [node, node] if is_leaf else [node["left_child"], node["right_child"]]
+        level = below
+    return {"features": features, "thresholds": thresholds, "leaves": [round(leaf["leaf_value"], 6) for leaf in level]}
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("files", nargs="+", metavar="FILE")
+    parser.add_argument("--out", metavar="FILE")
+    args = parser.parse_args()
+    of, problems, times, estimates, rows, names = read(args.files)
+    best = np.array([times[of == p].min() for p in range(len(problems))])
+    relative = times - best[of]
+    weights = np.exp(-relative / REACH) + 0.05
+    errors = times - estimates
+    sums = np.bincount(of, weights)
+    mean = np.bincount(of, weights * errors) / sums
+    targets = errors - (1 - COMMON) * mean[of]
+
+    say("estimates", regrets(of, times, estimates), problems)
+    folds = np.random.RandomState(1).permutation(len(problems)) % FOLDS
+    corrected = estimates.copy()
+    for fold in range(FOLDS):
+        held = folds[of] == fold
+        corrected[held] += fit(rows[~held], targets[~held], weights[~held]).predict(rows[held])
+    say("held out", regrets(of, times, corrected), problems)
+    model = fit(rows, targets, weights)
+    say("fitted", regrets(of, times, estimates + model.predict(rows)), problems)
+    if args.out:
+        trees = [complete(tree["tree_structure"]) for tree in model.booster_.dump_model()["tree_info"]]
+        with open(args.out, "w", encoding="utf-8") as file:
+            lines = ",\n".join(json.dumps(tree, separators=(",", ":")) for tree in trees)
+            file.write(f"[\n{lines}\n]\n")
+
+
+main()
