@@ -67,8 +67,11 @@ def regrets(of, times, estimates):
 
 
 def say(title, losses, problems):
-    for run in dict.fromkeys(run for run, _ in problems):
-        part = losses[[index for index, (own, _) in enumerate(problems) if own == run]]
+    def group(run):
+        return run if "rule" in run or "survey" in run else "races"
+
+    for run in dict.fromkeys(group(run) for run, _ in problems):
+        part = losses[[index for index, (own, _) in enumerate(problems) if group(own) == run]]
         print(f"{title:10} {run:34} {len(part):4} problems: mean {math.exp(part.mean()):.4f}, 95 % {math.exp(np.quantile(part, 0.95)):.4f}, worst {math.exp(part.max()):.4f}")
 
 

@@ -43,6 +43,16 @@ struct Line {
     problem: Option<String>,
     #[serde(default)]
     blocks: Vec<Block>,
+    /// The contestants of a race, which all saw the same clock.
+    #[serde(default)]
+    contestants: Vec<Racer>,
+}
+
+/// A contestant of a race.
+#[derive(Deserialize)]
+struct Racer {
+    kernel: Option<String>,
+    us: Option<f64>,
 }
 
 /// Choices between two readings of the peer.
@@ -98,11 +108,20 @@ pub fn features(path: &Path, sms: u32) -> Result<String> {
 fn lines(path: &Path) -> Result<Vec<Line>> {
     let text =
         fs::read_to_string(path).map_err(|source| Error::Io { path: path.to_owned(), source })?;
-    let lines = text.lines().map(serde_json::from_str).collect::<std::result::Result<_, _>>();
-    lines.map_err(|error| BenchError::Report {
+    let lines =
+        text.lines().map(serde_json::from_str).collect::<std::result::Result<Vec<Line>, _>>();
+    let mut lines = lines.map_err(|error| BenchError::Report {
         path: path.to_owned(),
         finding: Box::new(FileDamage::Json(error)),
-    })
+    })?;
+    for Line { blocks, contestants, .. } in &mut lines {
+        let raced = contestants.drain(..).filter_map(|Racer { kernel, us }| Some((kernel?, us)));
+        let choices: Vec<_> = raced.collect();
+        if choices.len() > 1 {
+            blocks.push(Block { peer_us: [None; 2], choices });
+        }
+    }
+    Ok(lines)
 }
 
 /// The timed choices with their microseconds. A drift of the clock shows in the peer's readings and
