@@ -14,9 +14,10 @@ use persistent_gemm::stats::geometric_mean;
 use pgemm_plan::Major;
 use serde::{Deserialize, Serialize};
 
-use super::measure::{AtlasOptions, AtlasRow};
+use super::measure::AtlasOptions;
 use super::population::Population;
 use super::regime::Regime;
+use super::row::AtlasRow;
 use crate::error::{BenchError, Result};
 use crate::machine::Machine;
 
@@ -262,7 +263,7 @@ impl AtlasScore {
 mod tests {
     use pgemm_ir::Element;
 
-    use super::super::measure::{AtlasPeer, FIRST_PICK, Fault};
+    use super::super::row::{AtlasPeer, FIRST_PICK, Fault};
     use super::*;
 
     fn head() -> AtlasHead {
