@@ -11,6 +11,7 @@ use pgemm_ir::Element;
 use pgemm_plan::PlanError;
 use pgemm_ptx::EmitError;
 
+use crate::atlas::Population;
 use crate::names::problem_name;
 
 /// The result type of this crate.
@@ -32,7 +33,8 @@ pub enum BenchError {
 
     /// A name that is no population.
     #[error(
-        "unknown population '{text}': use eights, sixty-fours, any, tiny, vectors, batches or models"
+        "unknown population '{text}': use one of {}",
+        Population::ALL.map(Population::name).join(", ")
     )]
     UnknownPopulation {
         /// The text.
