@@ -11,7 +11,6 @@ use pgemm_ir::Element;
 use pgemm_plan::PlanError;
 use pgemm_ptx::EmitError;
 
-use crate::atlas::Population;
 use crate::names::problem_name;
 
 /// The result type of this crate.
@@ -32,13 +31,12 @@ pub enum BenchError {
     },
 
     /// A name that is no population.
-    #[error(
-        "unknown population '{text}': use one of {}",
-        Population::ALL.map(Population::name).join(", ")
-    )]
+    #[error("unknown population '{text}': use one of {}", known.join(", "))]
     UnknownPopulation {
         /// The text.
         text: String,
+        /// The names of all populations.
+        known: Vec<&'static str>,
     },
 
     /// A program without peers.
