@@ -3,8 +3,7 @@
 
 Reads what `--json` of `pgemm bench` (with `--stream` and `--out-of-core` too), `pgemm numbers` and `pgemm regression`
 writes, surveys (`pgemm autotune --survey` and `pgemm atlas --survey`), results of the autotuner, and the lines of `pgemm atlas`
-(`.jsonl`). The format is described in benchmarks/README.md. Every report
-becomes a run that is named after its file.
+(`.jsonl`). The format is described in benchmarks/README.md. Every report becomes a run that is named after its file.
 
     scripts/compact_results.py 2027-01-15-suite-bf16.json >> benchmarks/results/suite.jsonl
 """
@@ -68,12 +67,14 @@ def problem_name(row):
 
 
 def command_text(command):
-    """The command without the program's folder and without the place of the report."""
+    """The command without the program's folder and without the places of the files that it writes."""
     words = [pathlib.PurePath(command[0]).name]
     rest = iter(command[1:])
     for word in rest:
         if word == "--json":
             next(rest, None)
+        elif word == "--survey":
+            words += [word, pathlib.PurePath(next(rest, "")).name]
         elif not word.startswith("--json="):
             words.append(word)
     return shlex.join(words)

@@ -1,12 +1,12 @@
 #!/bin/sh
 # Builds everything that a GPU machine without Rust needs, and puts it into gpu-bundle/, which git
-# ignores. The bundle holds the script run.sh, which runs the tests, and files.tar.gz with the command
-# pgemm and the hardware tests `hw` and `hw_bench` (all stripped), the C library and the source of its
-# test, and the Python wheel and its tests.
+# ignores. The bundle holds the script run.sh, which runs the tests, and files.tar.gz. In the
+# archive are the command pgemm and the hardware tests `hw` and `hw_bench` (all stripped), the C
+# library and the source of its test, and the Python wheel and its tests.
 #
-# Copy the folder to the GPU machine and start `gpu-bundle/run.sh` there. The script unpacks the files
-# beside itself; `run.sh unpack` does nothing else. It compiles the test of the C library, which needs
-# g++ and a CUDA toolkit with cuBLAS.
+# Copy the folder to the GPU machine and start `gpu-bundle/run.sh` there. The script unpacks the
+# files beside itself; `run.sh unpack` does nothing else. It compiles the test of the C library,
+# which needs g++ and a CUDA toolkit with cuBLAS.
 set -eu
 
 root=$(cd "$(dirname "$0")/.." && pwd)
@@ -167,7 +167,7 @@ installed_library() {
     return $failed
 }
 
-# Runs a sample under compute-sanitizer, $PROCESSES at a time: random products, which have all types,
+# Runs a sample under compute-sanitizer, $PROCESSES at a time: random products of many types,
 # operand layouts and schedules, products with each activation, gated products and the resident
 # kernel.
 sanitizer_sample() {

@@ -94,6 +94,13 @@ class Suite:
         return None
 
 
+def best_ratio(blocks):
+    """The median of the peer's readings over the shortest time of a survey's line. None if the peer has no readings."""
+    peers = sorted(us for block in blocks for us in block["peer_us"] if us)
+    times = [us for block in blocks for _, us in block["choices"] if us]
+    return peers[len(peers) // 2] / min(times) if peers and times else None
+
+
 class Results:
     """All rows of a folder. A row has the fields of its line, of its entry in one of the nested lists, and the run's date."""
 
@@ -108,6 +115,8 @@ class Results:
                 found = PROBLEM.fullmatch(line.get("problem", ""))
                 if found:
                     common["group"] = suite.group(int(found["m"]), int(found["n"]), int(found["k"]))
+                if "blocks" in line:
+                    common["best_ratio"] = best_ratio(line["blocks"])
                 entries = [entry for name in NESTED for entry in line.get(name, [])]
                 self.rows.setdefault(run["run"], []).extend(common | entry for entry in entries or [{}])
 

@@ -31,12 +31,12 @@ pub enum BenchError {
     },
 
     /// A name that is no population.
-    #[error(
-        "unknown population '{text}': use eights, sixty-fours, any, tiny, vectors, batches or models"
-    )]
+    #[error("unknown population '{text}': use one of {}", known.join(", "))]
     UnknownPopulation {
         /// The text.
         text: String,
+        /// The names of all populations.
+        known: Vec<&'static str>,
     },
 
     /// A program without peers.

@@ -276,19 +276,6 @@ fn compile_ahead(specs: impl Iterator<Item = Spec>, processes: usize) -> Result<
     })
 }
 
-/// Compiles kernels and loads them once, so that they are in the driver's cache.
-pub fn load(specs: &[Spec], device: u32) -> Result<Verdict, Failure> {
-    let store = persistent_gemm::KernelStore::of(&Device::new(device)?);
-    let mut verdict = Verdict::Fine;
-    for spec in specs {
-        if let Err(error) = store.preload(spec) {
-            output::note(error);
-            verdict = Verdict::Wrong;
-        }
-    }
-    Ok(verdict)
-}
-
 /// Prints the regrets of the heuristic's picks.
 fn judge(paths: &[PathBuf]) -> Result<Verdict, Failure> {
     let mut table =

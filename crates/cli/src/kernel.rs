@@ -3,11 +3,12 @@
 mod plan;
 
 use clap::{Args, Subcommand};
+use persistent_gemm::driver::Device;
 use persistent_gemm::host::{Executor, multiply};
 use persistent_gemm::measure::Elements;
 use persistent_gemm::{
-    Accumulation, Choice, Config, Epilogue, ErrorModel, HostMatrix, MatrixLayout, Operands,
-    Problem, Reference, Split,
+    Accumulation, Choice, Config, Epilogue, ErrorModel, HostMatrix, KernelStore, MatrixLayout,
+    Operands, Problem, Reference, Split,
 };
 use pgemm_kernels::{GemmKernel, KernelError, OutputMajor, Spec, catalogue};
 use pgemm_ptx::ResourceReport;
@@ -142,7 +143,7 @@ pub fn run(command: &Command) -> Result<Verdict, Failure> {
             Ok(Verdict::Fine)
         }
         Command::Check { specs, json } => check(specs, *json),
-        Command::Load { specs, device } => crate::atlas::load(specs, *device),
+        Command::Load { specs, device } => load(specs, *device),
         Command::Emulate {
             spec: Named { spec },
             problem,
@@ -159,6 +160,19 @@ pub fn run(command: &Command) -> Result<Verdict, Failure> {
             emulate(spec, &config, *problem, *seed, *json)
         }
     }
+}
+
+/// Compiles kernels and loads them once, so that they are in the driver's cache.
+fn load(specs: &[Spec], device: u32) -> Result<Verdict, Failure> {
+    let store = KernelStore::of(&Device::new(device)?);
+    let mut verdict = Verdict::Fine;
+    for spec in specs {
+        if let Err(error) = store.preload(spec) {
+            output::note(error);
+            verdict = Verdict::Wrong;
+        }
+    }
+    Ok(verdict)
 }
 
 /// The contiguous dimension of D: n if it is row-major.

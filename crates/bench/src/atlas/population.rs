@@ -138,10 +138,12 @@ impl FromStr for Population {
     type Err = BenchError;
 
     fn from_str(text: &str) -> Result<Population> {
-        Population::ALL
-            .into_iter()
-            .find(|population| population.name() == text)
-            .ok_or_else(|| BenchError::UnknownPopulation { text: text.to_owned() })
+        Population::ALL.into_iter().find(|population| population.name() == text).ok_or_else(|| {
+            BenchError::UnknownPopulation {
+                text: text.to_owned(),
+                known: Population::ALL.map(Population::name).to_vec(),
+            }
+        })
     }
 }
 

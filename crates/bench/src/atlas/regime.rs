@@ -7,10 +7,11 @@ use pgemm_ir::Element;
 use pgemm_plan::{PlanError, Precision, Problem};
 use serde::{Deserialize, Serialize};
 
-/// Bytes per second of an H200's memory that large copies reach, measured.
+/// Bytes per second by which problems are labelled, about what an H200 reaches in large copies. Only
+/// labels depend on these figures.
 const BYTES_PER_SECOND: f64 = 4.3e12;
 
-/// Seconds of a launch in a graph: empty kernels of 132 CTAs, one after another, measured.
+/// Seconds of a launch by which problems are labelled, about those of an empty kernel in a graph.
 const LAUNCH_SECONDS: f64 = 0.6e-6;
 
 /// A problem is bound by the launch if memory and tensor cores would need less than this many
@@ -68,8 +69,8 @@ impl fmt::Display for Regime {
     }
 }
 
-/// Multiplications and additions per second that an H200 sustains on random data without loads,
-/// measured for about a second. f32 is the data sheet's rate of fused multiply-adds.
+/// Multiplications and additions per second by which problems are labelled, about what an H200
+/// sustains on random data without loads. f32 is the data sheet's rate of fused multiply-adds.
 fn operations_per_second(elements: Elements) -> f64 {
     let tera = match (elements.a, elements.precision.terms()) {
         (_, Some((element, terms))) => tensor_cores(element) / terms.products().len() as f64,

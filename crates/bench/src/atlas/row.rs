@@ -17,9 +17,9 @@ pub(super) const OURS: &str = "persistent-gemm";
 /// The measurement of one problem.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct AtlasRow {
-    /// The population and the index in it.
+    /// The population.
     pub population: Population,
-    /// See [`AtlasProblem::index`].
+    /// The problem's index in its population.
     pub index: usize,
     /// What the problem is part of. `None` if it was drawn.
     #[serde(default, skip_serializing_if = "Option::is_none")]

@@ -117,7 +117,7 @@ macro_rules! api {
 
         impl Api {
             pub(super) fn load(path: &Path) -> Result<Api, BenchError> {
-                // The dynamic loader looks for a name without a folder elsewhere than in the current
+                // The dynamic loader does not look for a name without a folder in the current
                 // folder.
                 let file = fs::canonicalize(path)
                     .map_err(|source| Error::Io { path: path.to_owned(), source })?;

@@ -126,9 +126,9 @@ impl Protocol {
         }
     }
 
-    /// A protocol for many problems: it measures for about `seconds` in all. The card does not reach
-    /// a steady temperature and clock; every round has all contestants forwards and back, so that
-    /// they see the same clock.
+    /// A protocol for many problems: it measures for about `seconds` in all. The card does not
+    /// reach a steady temperature and clock. Every round has all contestants forwards and back, so
+    /// that they see the same clock.
     pub fn quick(seconds: f64, contestants: usize) -> Protocol {
         let seconds = if seconds.is_finite() { seconds.clamp(0.02, MAX_SECONDS) } else { 0.5 };
         let warm_up = 0.4 * seconds;

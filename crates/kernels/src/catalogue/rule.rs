@@ -24,10 +24,8 @@ const ROWS: [(u32, u32, Schedule); 7] = [
 const CLUSTERS: [(u32, u32); 10] =
     [(1, 1), (2, 1), (1, 2), (4, 1), (2, 2), (1, 4), (8, 1), (4, 2), (2, 4), (1, 8)];
 
-/// Most stages of a ring. More hide no more latency.
+/// Most and fewest stages of a ring.
 const MOST_STAGES: u32 = 16;
-
-/// Fewest stages of a ring. With two, the tensor cores wait.
 const FEWEST_STAGES: u32 = 3;
 
 /// Every wgmma kernel of the rule for operands of these types and majors, in all the ways in which

@@ -60,9 +60,9 @@ impl Batch {
 }
 
 impl Case {
-    /// D = A·B of `tiles` cluster tiles along m and n and `k_tiles` stages along k. The last tile of
-    /// each dimension is cut short. Along m and n so much is cut that the last CTAs of a cluster have
-    /// nothing to do. TMA can still store the lines of D.
+    /// D = A·B of `tiles` cluster tiles along m and n and `k_tiles` stages along k. The last tile
+    /// of each dimension is cut short. Along m and n so much is cut that the last CTAs of a cluster
+    /// have nothing to do. TMA can still store the lines of D.
     pub fn ragged(spec: &Spec, tiles: [u32; 2], k_tiles: u32) -> Case {
         let cut = |tile: u32, tiles: u32| (tiles - 1) * tile + tile / 2 - (tile / 4).min(5);
         let m = cut(spec.tile.m * spec.cluster.m, tiles[0]);
@@ -97,8 +97,8 @@ impl Case {
         Case { batch: Batch { count, same }, ..self }
     }
 
-    /// The same case with other factors. They are powers of two, so that the result stays exact until
-    /// it is rounded to D's type.
+    /// The same case with other factors. They are powers of two, so that the result stays exact
+    /// until it is rounded to D's type.
     pub fn scaled(self, alpha: f32, beta: f32, c: CPlace) -> Case {
         Case { alpha, beta, c, ..self }
     }
