@@ -52,7 +52,7 @@ pub use op::{
     Scope, Space, Special, Threads, UnaryOp, Uniformity, Wgmma, WgmmaEffect,
 };
 pub use passes::{PassError, legalise, optimise};
-pub use ring::{LoadSlot, ReadSlot, Relay, Release, Ring, RingCursor};
+pub use ring::{LoadSlot, ReadSlot, Relay, Release, Ring, RingCursor, StoreSlot};
 pub use roles::{Occupancy, Roles};
 pub use smem::SmemRequest;
 pub use types::{AccId, Constant, LocId, ParamId, RegionId, RoleId, Type, ValueId};

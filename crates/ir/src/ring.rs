@@ -4,6 +4,9 @@
 //! `empty` mbarrier (one arrival of each consumer warp of every CTA that the stage is filled for).
 //! Stage and phase travel in a [`RingCursor`].
 //!
+//! Warps may fill a stage too, beside TMA or in its place ([`Ring::filled_by`]). Each of them waits
+//! for a [`StoreSlot`], stores its part, and passes the slot on.
+//!
 //! There are two ways to read a stage, with a slot each. A [`ReadSlot`] is read by batches of MMAs,
 //! and only the retired batch that owns it releases it. A [`LoadSlot`] is read by ordinary loads,
 //! and no batch can own it. A [`Relay`] comes between the producer and the readers if other warps
@@ -25,6 +28,8 @@ pub struct Ring {
     stages: u32,
     full: RegionId,
     empty: RegionId,
+    /// Arrivals that fill a stage.
+    full_arrivals: u32,
     /// Arrivals that free a stage.
     empty_arrivals: u32,
 }
@@ -98,12 +103,32 @@ impl<'k> LoadSlot<'k> {
     }
 }
 
+/// A free stage that a warp fills by ordinary stores. It goes to the readers through
+/// [`Ring::stored`].
+pub struct StoreSlot<'k> {
+    stage: Val<'k, ty::U32>,
+}
+
+impl<'k> StoreSlot<'k> {
+    /// Stage index.
+    pub fn stage(&self) -> Val<'k, ty::U32> {
+        self.stage
+    }
+}
+
 impl Ring {
     /// Declares the barriers of a ring: regions `<name>.full` and `<name>.empty`. `empty_arrivals`
     /// is the number of arrivals that free a stage.
     pub fn new(b: &KernelBuilder, name: &str, stages: u32, empty_arrivals: u32) -> Self {
         let barriers = |which: &str| stage_barriers(b, name, which, stages);
-        Ring { stages, full: barriers("full"), empty: barriers("empty"), empty_arrivals }
+        let (full, empty) = (barriers("full"), barriers("empty"));
+        Ring { stages, full, empty, full_arrivals: 1, empty_arrivals }
+    }
+
+    /// The same ring with stages that `warps` warps fill by stores. `copies` says whether TMA
+    /// fills a part of each stage too.
+    pub fn filled_by(self, warps: u32, copies: bool) -> Self {
+        Ring { full_arrivals: warps + u32::from(copies), ..self }
     }
 
     /// Initialises the barriers: one thread, before the fence and the CTA or cluster barrier.
@@ -111,7 +136,7 @@ impl Ring {
     pub fn init(&self, b: &KernelBuilder) {
         for stage in 0..self.stages {
             let offset = stage * MBARRIER_BYTES;
-            b.smem_address(self.full).offset(offset).mbarrier_init(1);
+            b.smem_address(self.full).offset(offset).mbarrier_init(self.full_arrivals);
             b.smem_address(self.empty).offset(offset).mbarrier_init(self.empty_arrivals);
         }
     }
@@ -157,6 +182,20 @@ impl Ring {
         barrier(b, self.empty, cursor.stage).mbarrier_wait(cursor.phase ^ 1);
         let full = barrier(b, self.full, cursor.stage);
         full.mbarrier_expect_copies(|copies| fill(cursor.stage, copies));
+    }
+
+    /// Producer warp: waits until the stage is free, to fill a part of it by stores.
+    #[track_caller]
+    pub fn wait_free<'k>(&self, b: &'k KernelBuilder, cursor: RingCursor<'k>) -> StoreSlot<'k> {
+        barrier(b, self.empty, cursor.stage).mbarrier_wait(cursor.phase ^ 1);
+        StoreSlot { stage: cursor.stage }
+    }
+
+    /// Producer warp: passes on a stage whose part its lanes have stored. What they stored comes
+    /// before the consumers' reads. The whole warp.
+    #[track_caller]
+    pub fn stored<'k>(&self, b: &'k KernelBuilder, slot: StoreSlot<'k>) {
+        arrive_after_accesses(b, barrier(b, self.full, slot.stage));
     }
 
     /// Producer, at its end: waits until consumers have freed every stage, so that no arrival can

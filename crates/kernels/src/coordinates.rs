@@ -3,6 +3,8 @@
 
 use pgemm_ir::{Val, ty};
 
+use crate::quantity::Side;
+
 /// A CTA's place in its cluster. Ranks run along M first.
 #[derive(Clone, Copy)]
 pub(crate) struct CtaPlace<'k> {
@@ -21,6 +23,16 @@ pub(crate) struct TileOrigin<'k> {
     pub(crate) n: Val<'k, ty::U32>,
     /// The index of the product in the batch.
     pub(crate) batch: Val<'k, ty::U32>,
+}
+
+impl<'k> TileOrigin<'k> {
+    /// The first row or column.
+    pub(crate) fn along(&self, side: Side) -> Val<'k, ty::U32> {
+        match side {
+            Side::M => self.m,
+            Side::N => self.n,
+        }
+    }
 }
 
 /// Some or all of the stages of an output tile.

@@ -302,6 +302,11 @@ where
     fn produce(&self) {
         let b = self.b;
         let (operands, warp) = (self.mainloop.operands(), b.special(Special::Warp));
+        if operands.are_loaded_by_threads() {
+            self.source.await_dependencies();
+            let end = self.source.load(operands);
+            return b.if_(warp.eq(0), || b.if_(b.elect(), || operands.drain(end)));
+        }
         b.if_(warp.eq(0), || {
             b.if_(b.elect(), || {
                 // Consumers access global memory only after stages that were filled after this

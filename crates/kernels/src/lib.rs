@@ -44,8 +44,8 @@ pub use epilogue::{
 };
 pub use kernel::{GemmKernel, KernelError, describe};
 pub use launch::{
-    Halves, HalvesError, L2Policies, L2Policy, MatrixArgument, Parameter, RunValue, RunValues,
-    Signature, TMA_ALIGN_BYTES, Work, Workspace,
+    Halves, HalvesError, L2Policies, L2Policy, LEAST_BYTES_FOR_THREADS, MatrixArgument, Parameter,
+    RunValue, RunValues, Signature, TMA_ALIGN_BYTES, Work, Workspace,
 };
 pub use probe::{PROBE_ROW_BYTES, ProbeError, ProbeKernel, ProbeSpec, ProbeWork};
 pub use quantity::{Count, DivisorPart, Matrix, Quantity, Side};
@@ -54,9 +54,9 @@ pub use repack::{
     RepackQuantity, RepackSpec, SplitSpec,
 };
 pub use spec::{
-    BiasLoads, Cluster, DmmaSpec, FfmaSpec, MainloopSpec, RegisterBudget, RegisterUse, Resources,
-    Schedule, SmemUse, Spec, SpecError, Summation, Terms, ThreadTile, Tile, Warps, WgmmaSpec,
-    WorkSource,
+    BiasLoads, Cluster, DmmaSpec, FfmaSpec, Loader, MainloopSpec, RegisterBudget, RegisterUse,
+    Resources, Schedule, SmemUse, Spec, SpecError, Summation, Terms, ThreadTile, Tile, Warps,
+    WgmmaSpec, WorkSource,
 };
 pub use tiles::operand::{BoxPlace, OperandTile, StageTile};
 pub use tiles::staging::{OutputMajor, STAGING_ROWS, Staging};

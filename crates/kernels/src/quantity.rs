@@ -106,6 +106,8 @@ pub enum Quantity {
     Rows,
     /// Columns of D.
     Columns,
+    /// Elements along K.
+    Depth,
     /// A number of the tiling, or a part of it as a divisor.
     Count(Count, DivisorPart),
     /// CTA tiles of all products.
@@ -173,6 +175,7 @@ impl fmt::Display for Quantity {
             }
             Quantity::Rows => f.write_str("m"),
             Quantity::Columns => f.write_str("n"),
+            Quantity::Depth => f.write_str("k"),
             Quantity::Tiles => f.write_str("tiles"),
             Quantity::Alpha => f.write_str("alpha"),
             Quantity::Beta => f.write_str("beta"),

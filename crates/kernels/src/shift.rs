@@ -1,7 +1,8 @@
 //! Reads of lines at addresses that are not multiples of 16 bytes. Threads load two neighbouring
-//! 16-byte units and shift the bytes between them into place.
+//! 16-byte units and shift the bytes between them into place. At the ends of a matrix they load
+//! element by element.
 
-use pgemm_ir::{Val, ty};
+use pgemm_ir::{KernelBuilder, Val, ty};
 
 /// A 16-byte unit.
 pub(crate) type Words<'k> = [Val<'k, ty::U32>; 4];
@@ -30,4 +31,42 @@ pub(crate) fn shift_down<'k>(
     }
     let selector = (shift & 3) * 0x1111 + 0x3210;
     std::array::from_fn(|i| words[i].permute_bytes(words[i + 1], selector))
+}
+
+/// Loads a chunk of elements of `size` bytes one by one. They are `step` bytes apart, and the first
+/// is at `first`. Elements after number `last` are copies of that element.
+pub(crate) fn gather<'k>(
+    b: &'k KernelBuilder,
+    first: Val<'k, ty::U64>,
+    step: Val<'k, ty::U64>,
+    last: Val<'k, ty::U32>,
+    size: u32,
+) -> Words<'k> {
+    let address = |i: u32| first + last.min(i).widen() * step;
+    match size {
+        1 | 2 => std::array::from_fn(|word| {
+            let in_word = 4 / size;
+            (0..in_word)
+                .map(|i| {
+                    let element = b.load_narrow(address(word as u32 * in_word + i), size);
+                    element << (8 * size * i)
+                })
+                .reduce(|word, element| word | element)
+                .unwrap_or_else(|| b.constant(0))
+        }),
+        4 => std::array::from_fn(|i| b.load_global::<ty::U32, 1>(address(i as u32))[0]),
+        _ => {
+            let pairs = [0, 1].map(|i| b.load_global::<ty::U32, 2>(address(i)));
+            std::array::from_fn(|i| pairs[i / 2][i % 2])
+        }
+    }
+}
+
+/// Masks that keep the first `bytes` bytes of a chunk, which are at most all of them.
+pub(crate) fn masks<'k>(b: &'k KernelBuilder, bytes: Val<'k, ty::U32>) -> Words<'k> {
+    std::array::from_fn(|i| {
+        let of_word = bytes - bytes.min(4 * i as u32);
+        // A shift beyond the word leaves zero, and one less than that has all bits set.
+        (b.constant::<ty::U32>(1) << (of_word * 8)) - 1
+    })
 }

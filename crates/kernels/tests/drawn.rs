@@ -17,8 +17,9 @@ use common::{CPlace, Case, Problem};
 use pgemm_emulator::{Options, Schedule as Order};
 use pgemm_ir::{Element, OperandMajor};
 use pgemm_kernels::{
-    Cluster, DmmaSpec, EpilogueShape, FfmaSpec, Instruction, MainloopSpec, OutputMajor, PRODUCTS,
-    Schedule, Signature, Spec, Summation, Terms, ThreadTile, Tile, Warps, WgmmaSpec, WorkSource,
+    Cluster, DmmaSpec, EpilogueShape, FfmaSpec, Instruction, Loader, MainloopSpec, OutputMajor,
+    PRODUCTS, Schedule, Signature, Spec, Summation, Terms, ThreadTile, Tile, Warps, WgmmaSpec,
+    WorkSource,
 };
 use pgemm_kernels::{GemmKernel, Product};
 
@@ -131,6 +132,10 @@ fn any_wgmma(random: &mut Random, spec: &mut Spec) {
         2 => wgmma.terms = Some(random.one_of(&Terms::ALL)),
         _ => {}
     }
+    if random.once_in(6) {
+        let (tma, threads) = (Loader::Tma, Loader::Threads);
+        wgmma.loaders = random.one_of(&[[threads, tma], [tma, threads], [threads; 2]]);
+    }
     spec.scaled = random.once_in(10);
     spec.mainloop = MainloopSpec::Wgmma(wgmma);
 }
@@ -156,6 +161,7 @@ fn case(spec: &Spec, random: &mut Random) -> Case {
         _ => case.scaled(2.0, 1.0, CPlace::InPlace),
     };
     let case = if random.once_in(5) { Case { off: [1, 1], ..case } } else { case };
+    let case = Case { operands_off: random.below(8) as usize, ..case };
     match random.below(3) {
         0 => case,
         1 => Case { clusters: 2, ..case.split(1, 2, false) },

@@ -19,19 +19,23 @@ use crate::spec::Spec;
 /// Alignment in bytes of the addresses and strides that TMA takes (PTX ISA, "Tensor-map").
 pub const TMA_ALIGN_BYTES: u64 = 16;
 
+/// Fewest bytes from the first to the last element of an operand that threads load
+/// ([`Loader::Threads`](crate::Loader)). So many contain a whole 16-byte unit at any address.
+pub const LEAST_BYTES_FOR_THREADS: u64 = 31;
+
 /// A matrix in global memory, or one matrix for each product of a batch.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct MatrixArgument {
-    /// Address of element (0, 0). It is a multiple of 16 for A and B, and of the size of an element
-    /// for C and D.
+    /// Address of element (0, 0). It is a multiple of 16 for A and B that TMA loads, and of the size
+    /// of an element for all others.
     pub address: u64,
     /// Elements from one row to the next (from one column to the next if the matrix is
-    /// column-major). For A and B they are whole 16-byte units. C and D are fastest if their
+    /// column-major). For A and B that TMA loads they are whole 16-byte units. C and D are fastest if their
     /// addresses and lines are whole 16-byte units too. For C, 0 is legal and means that all rows
     /// are the same.
     pub leading_dimension: u64,
     /// Elements from the matrix of one product of a batch to the matrix of the next. For A and B
-    /// they are whole 16-byte units. 0 means that all products share one matrix, or that there is
+    /// that TMA loads they are whole 16-byte units. 0 means that all products share one matrix, or that there is
     /// no batch. D of a batch cannot have 0. C and D are fastest if this is whole 16-byte units.
     pub batch_stride: u64,
 }

@@ -58,6 +58,7 @@ impl Signature {
             | Quantity::Policy(_)
             | Quantity::Rows
             | Quantity::Columns
+            | Quantity::Depth
             | Quantity::Count(..)
             | Quantity::Tiles
             | Quantity::Unordered

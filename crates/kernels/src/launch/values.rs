@@ -38,6 +38,7 @@ impl<'a> Values<'a> {
             Quantity::Policy(matrix) => Argument::U64(work.l2.of(matrix).word()),
             Quantity::Rows => Argument::U32(work.m),
             Quantity::Columns => Argument::U32(work.n),
+            Quantity::Depth => Argument::U32(work.k),
             Quantity::Count(count, part) => Argument::U32(tiling.part(count, part)),
             Quantity::Tiles => Argument::U32(tiling.tiles()),
             Quantity::Alpha => spec.factor(work.alpha),

@@ -1,32 +1,69 @@
 //! The operands of a stage. They are a list of tiles that lie next to each other in each stage of
 //! the ring. A loader fills them by TMA and needs one thread. In a cluster, CTAs load parts of the
-//! tiles that they share, and multicast them.
+//! tiles that they share, and multicast them. Operands that TMA cannot read are loaded by the
+//! threads of the producer's warpgroup ([`lines`]).
 
 mod batch;
+mod lines;
 
 use pgemm_ir::{
     Copies, KernelBuilder, OperandMajor, ReadSlot, RegionId, RegionKind, Release, Retired, Ring,
-    RingCursor, SmemRequest, Special, Val, ty,
+    RingCursor, SmemRequest, Special, Val, WARPGROUP_WARPS, ty,
 };
 
 pub(crate) use self::batch::BatchMap;
+pub(crate) use self::lines::MemoryMatrix;
+use self::lines::{TileLines, Units};
 use crate::coordinates::{CtaPlace, Segment, TileOrigin};
 use crate::quantity::Side;
-use crate::spec::{Cluster, Spec};
+use crate::spec::{Cluster, Loader, Spec};
+use crate::tiles::chunked::ChunkedTile;
 use crate::tiles::operand::StageTile;
 
 /// Alignment of operand tiles in bytes. It is the period of the 128-byte swizzle.
 const OPERAND_ALIGN: u32 = 1024;
 
+/// Warps of the producer's warpgroup, all of which load if threads do.
+const LOADING_WARPS: u32 = WARPGROUP_WARPS;
+
 /// Maximum number of TMA copies of a tile that are unrolled. More copies become a loop, since
 /// unrolled copies would take more registers than a producer has.
 const MOST_UNROLLED_COPIES: usize = 4;
+
+/// An operand in global memory.
+#[derive(Clone)]
+pub(crate) enum OperandMatrix<'k> {
+    /// TMA loads it.
+    Map(BatchMap<'k>),
+    /// Threads load it.
+    Memory(MemoryMatrix<'k>),
+}
+
+impl<'k> OperandMatrix<'k> {
+    /// The tensor map, if TMA loads the operand.
+    pub(crate) fn map(&self) -> Option<&BatchMap<'k>> {
+        match self {
+            OperandMatrix::Map(map) => Some(map),
+            OperandMatrix::Memory(_) => None,
+        }
+    }
+
+    /// `count` if each product has its own matrix, 0 if all products share one.
+    pub(crate) fn place(&self, count: Val<'k, ty::U32>) -> Val<'k, ty::U32> {
+        match self {
+            OperandMatrix::Map(map) => map.place(count),
+            OperandMatrix::Memory(matrix) => matrix.place(count),
+        }
+    }
+}
 
 /// One operand in shared memory, with one tile in each stage.
 struct StagedOperand {
     side: Side,
     tile: StageTile,
     region: RegionId,
+    /// The chunks that threads load. `None` if TMA loads the operand.
+    chunks: Option<ChunkedTile>,
 }
 
 /// The operands of a kernel, and the ring that holds their tiles.
@@ -54,19 +91,20 @@ impl<'k> Operands<'k> {
             let request = SmemRequest::whole(spec.stages * tile.bytes, OPERAND_ALIGN);
             let name = names.next().unwrap_or("operand");
             let region = b.region(name, RegionKind::Data(tile.tensor_map.element), request);
-            StagedOperand { side, tile, region }
+            let by_threads = spec.loader(side) == Loader::Threads;
+            let chunks = by_threads.then(|| ChunkedTile::new(&tile));
+            StagedOperand { side, tile, region, chunks }
         };
-        let list = tiles.into_iter().map(&mut staged).collect();
+        let list: Vec<StagedOperand> = tiles.into_iter().map(&mut staged).collect();
+        let by_threads = list.iter().filter(|operand| operand.chunks.is_some()).count();
         // Each warp that reads a stage frees it in every CTA that loads parts of the stage.
         let senders = spec.cluster.m + spec.cluster.n - 1;
-        Operands {
-            b,
-            list,
-            ring: Ring::new(b, "ring", spec.stages, readers * senders),
-            depth: spec.stored_tile_k(),
-            shape: spec.cluster,
-            cta,
-        }
+        let ring = Ring::new(b, "ring", spec.stages, readers * senders);
+        let ring = match by_threads {
+            0 => ring,
+            some => ring.filled_by(LOADING_WARPS, some < list.len()),
+        };
+        Operands { b, list, ring, depth: spec.stored_tile_k(), shape: spec.cluster, cta }
     }
 
     /// The ring.
@@ -97,38 +135,106 @@ impl<'k> Operands<'k> {
         region.offset(stage * bytes)
     }
 
-    /// Loader: fills a stage for each k-tile of a segment of the tile at `origin`. `maps` has one
-    /// tensor map for each operand. `before` runs before each stage, with the number of the stage.
-    /// One thread calls this.
+    /// Whether threads load an operand. [`load`](Self::load) is then for the producer's warpgroup.
+    pub(crate) fn are_loaded_by_threads(&self) -> bool {
+        self.list.iter().any(|operand| operand.chunks.is_some())
+    }
+
+    /// Loader: fills a stage for each k-tile of a segment of the tile at `origin`. There is one
+    /// matrix for each operand. `before` runs before each stage, with the number of the stage. One
+    /// thread calls this, or the producer's warpgroup if threads load an operand.
     pub(crate) fn load(
         &self,
-        maps: &[BatchMap<'k>],
+        matrices: &[OperandMatrix<'k>],
         origin: TileOrigin<'k>,
         segment: &Segment<'k>,
         cursor: RingCursor<'k>,
         before: impl FnOnce(Val<'k, ty::U32>),
     ) -> RingCursor<'k> {
         let b = self.b;
-        let matrices: Vec<_> = maps.iter().map(|map| map.place(origin.batch)).collect();
+        if self.are_loaded_by_threads() {
+            return self.load_by_threads(matrices, origin, segment, cursor);
+        }
+        let places: Vec<_> = matrices.iter().map(|matrix| matrix.place(origin.batch)).collect();
         b.for_carry(0, segment.k_count, 1, cursor, |k_tile, cursor| {
             before(k_tile);
-            self.ring.fill(b, cursor, |stage, copies| {
-                let shares: Vec<_> =
-                    self.list.iter().map(|operand| self.share(operand.side)).collect();
-                let k = (segment.k_first + k_tile) * self.depth;
-                for (index, operand) in self.list.iter().enumerate() {
-                    let line = match operand.side {
-                        Side::M => origin.m,
-                        Side::N => origin.n,
-                    };
-                    let place = [line, k, matrices[index]];
-                    b.scope("load", || {
-                        self.load_tile(index, stage, copies, &maps[index], place, shares[index]);
-                    });
-                }
-            });
+            let k = || (segment.k_first + k_tile) * self.depth;
+            self.fill(matrices, origin, &k, &places, cursor);
             self.ring.advance(cursor)
         })
+    }
+
+    /// Starts the copies of a stage by TMA. One thread calls this.
+    fn fill(
+        &self,
+        matrices: &[OperandMatrix<'k>],
+        origin: TileOrigin<'k>,
+        k: &dyn Fn() -> Val<'k, ty::U32>,
+        places: &[Val<'k, ty::U32>],
+        cursor: RingCursor<'k>,
+    ) {
+        self.ring.fill(self.b, cursor, |stage, copies| {
+            let shares: Vec<_> = self.list.iter().map(|operand| self.share(operand.side)).collect();
+            let k = k();
+            for (index, operand) in self.list.iter().enumerate() {
+                let Some(map) = matrices[index].map() else { continue };
+                let line = origin.along(operand.side);
+                self.b.scope("load", || {
+                    let place = [line, k, places[index]];
+                    self.load_tile(index, stage, copies, map, place, shares[index]);
+                });
+            }
+        });
+    }
+
+    /// Does the same as [`load`](Self::load) if threads load an operand. One thread starts the
+    /// copies of the others.
+    fn load_by_threads(
+        &self,
+        matrices: &[OperandMatrix<'k>],
+        origin: TileOrigin<'k>,
+        segment: &Segment<'k>,
+        cursor: RingCursor<'k>,
+    ) -> RingCursor<'k> {
+        let b = self.b;
+        let places: Vec<_> = matrices.iter().map(|matrix| matrix.place(origin.batch)).collect();
+        let has_copies = matrices.iter().any(|matrix| matrix.map().is_some());
+        let mut tiles = vec![];
+        for (index, (operand, matrix)) in self.list.iter().zip(matrices).enumerate() {
+            if let (OperandMatrix::Memory(matrix), Some(chunks)) = (matrix, &operand.chunks) {
+                let tile = TileLines::new(b, chunks, operand.side, *matrix, origin);
+                tiles.push((index, tile));
+            }
+        }
+        let k_of = |k_tile: Val<'k, ty::U32>| (segment.k_first + k_tile) * self.depth;
+
+        let exists = b.constant(true);
+        let first = k_of(b.constant(0));
+        let units: Vec<_> =
+            tiles.iter().map(|(_, tile)| tile.load(first, exists, |_| {})).collect();
+        let (cursor, _) =
+            b.for_carry(0, segment.k_count, 1, (cursor, units), |k_tile, (cursor, units)| {
+                let (k, next) = (k_of(k_tile), k_of(k_tile + 1));
+                let has_next = (k_tile + 1).lt(segment.k_count);
+                if has_copies {
+                    b.if_(b.special(Special::Warp).eq(0), || {
+                        b.if_(b.elect(), || self.fill(matrices, origin, &|| k, &places, cursor));
+                    });
+                }
+                let slot = self.ring.wait_free(b, cursor);
+                let pass_on =
+                    |((index, tile), units): (&(usize, TileLines<'k, '_>), &Units<'k>)| {
+                        let stage = self.stage(*index, slot.stage());
+                        let next =
+                            tile.load(next, has_next, |chunk| tile.store(stage, k, chunk, units));
+                        tile.store_ends(stage, k);
+                        next
+                    };
+                let units = b.scope("load", || tiles.iter().zip(&units).map(pass_on).collect());
+                self.ring.stored(b, slot);
+                (self.ring.advance(cursor), units)
+            });
+        cursor
     }
 
     /// This CTA's share of the tiles of a side, if the cluster shares them.

@@ -8,11 +8,11 @@ use pgemm_ir::{KernelBuilder, TensorMapSpec, Val, ty};
 use self::scales::Scales;
 use crate::compute::Compute;
 use crate::epilogue::BiasAlong;
-use crate::operands::BatchMap;
+use crate::operands::{BatchMap, MemoryMatrix, OperandMatrix};
 use crate::params::Params;
-use crate::quantity::{Matrix, Quantity};
+use crate::quantity::{Matrix, Quantity, Side};
 use crate::scheduler::Scheduler;
-use crate::spec::Spec;
+use crate::spec::{Loader, Spec};
 use crate::tiles::operand::StageTile;
 
 /// The TMA boxes of a kernel's matrices.
@@ -81,8 +81,8 @@ pub(crate) struct Vector<'k> {
 /// A problem: D = alpha·A·B + beta·C, computed in type `R`.
 #[derive(Clone)]
 pub(crate) struct Problem<'k, R> {
-    /// The tensor maps of the operands, in the order of the stage.
-    pub(crate) operands: Vec<BatchMap<'k>>,
+    /// The operands, in the order of the stage.
+    pub(crate) operands: Vec<OperandMatrix<'k>>,
     /// C.
     pub(crate) c: OutputMatrix<'k>,
     /// D.
@@ -124,21 +124,34 @@ impl<'k, R: Compute> LaunchParameters<'k, R> {
     pub(crate) fn declare(params: &Params<'k, Quantity>, spec: &Spec, boxes: &Boxes) -> Self {
         let b = params.b;
         let operands = spec.stage_operands();
-        let maps: Vec<BatchMap<'k>> = operands
-            .iter()
-            .zip(&boxes.operands)
-            .map(|((matrix, _), boxes)| BatchMap::declare(params, *matrix, boxes.clone()))
-            .collect();
+        let map = |((matrix, side), boxes): (&(Matrix, Side), &TensorMapSpec)| {
+            let by_tma = spec.loader(*side) == Loader::Tma;
+            by_tma.then(|| BatchMap::declare(params, *matrix, boxes.clone()))
+        };
+        let maps: Vec<Option<BatchMap<'k>>> =
+            operands.iter().zip(&boxes.operands).map(map).collect();
         let output = |matrix| OutputMatrix::declare(params, matrix, boxes.output.clone());
         let (c, mut d) = (output(Matrix::C), output(Matrix::D));
         let policy = |matrix| params.scalar::<ty::U64>(Quantity::Policy(matrix));
-        let operands: Vec<BatchMap<'k>> = maps
-            .into_iter()
-            .zip(operands)
-            .map(|(map, (matrix, _))| map.with_policy(policy(matrix)))
-            .collect();
+        let with_policy = |(map, (matrix, _)): (Option<BatchMap<'k>>, &(Matrix, Side))| {
+            map.map(|map| map.with_policy(policy(*matrix)))
+        };
+        let maps: Vec<_> = maps.into_iter().zip(&operands).map(with_policy).collect();
         d.map = d.map.map(|map| map.with_policy(policy(Matrix::D)));
         let extents = [Quantity::Rows, Quantity::Columns].map(|extent| params.scalar(extent));
+        let depth = maps.iter().any(Option::is_none).then(|| params.scalar(Quantity::Depth));
+        let mut list = vec![];
+        for (map, (matrix, side)) in maps.into_iter().zip(operands) {
+            list.extend(map.map(OperandMatrix::Map).or_else(|| {
+                let (extent, major) = match side {
+                    Side::M => (extents[0], spec.a_major),
+                    Side::N => (extents[1], spec.b_major),
+                };
+                let matrix = MemoryMatrix::declare(params, matrix, major, [extent, depth?]);
+                Some(OperandMatrix::Memory(matrix))
+            }));
+        }
+        let operands = list;
         let scheduler = Scheduler::declare(params, spec);
         let workspace = params.scalar(Quantity::Workspace);
         let flag = |quantity| params.scalar::<ty::U32>(quantity).ne(0);

@@ -4,7 +4,7 @@
 use pgemm_ir::{KernelBuilder, Val, ty};
 
 use crate::compute::Compute;
-use crate::operands::BatchMap;
+use crate::operands::OperandMatrix;
 use crate::params::Params;
 use crate::quantity::{Matrix, Quantity};
 
@@ -23,13 +23,13 @@ pub(crate) struct Scales<'k> {
 impl<'k> Scales<'k> {
     /// Declares the scale vectors for a D of `extents` in each product. The scales of A's matrices
     /// are stored one after the other, and so are those of B's. There are as many scale vectors of
-    /// an operand as `maps` says that there are matrices.
+    /// an operand as `operands` says that there are matrices.
     pub(crate) fn declare(
         params: &Params<'k, Quantity>,
         extents: [Val<'k, ty::U32>; 2],
-        maps: &[BatchMap<'k>],
+        operands: &[OperandMatrix<'k>],
     ) -> Self {
-        let batch_strides = std::array::from_fn(|i| maps[i].place(extents[i]));
+        let batch_strides = std::array::from_fn(|i| operands[i].place(extents[i]));
         let addresses =
             [Matrix::A, Matrix::B].map(|matrix| params.scalar(Quantity::Scales(matrix)));
         Scales { b: params.b, addresses, batch_strides, extents }

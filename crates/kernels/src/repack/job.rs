@@ -2,11 +2,11 @@
 
 use pgemm_ir::{KernelBuilder, Special, Val, ty};
 
-use super::matrix::CHUNK_BYTES;
 use super::quantity::{RepackField, RepackQuantity};
 use super::source::Source;
 use super::split::{SplitSpec, SplitStore};
 use crate::params::Params;
+use crate::tiles::chunked::CHUNK_BYTES;
 
 /// Maximum number of matrices of a launch.
 const MATRICES: usize = 2;

@@ -3,10 +3,11 @@
 
 use pgemm_ir::WARPGROUP_THREADS;
 
+use crate::tiles::chunked::CHUNK_BYTES;
+
 /// Bytes of a chunk, which a thread moves at once. Destinations and pitches are multiples of it.
 pub const REPACK_CHUNK_BYTES: u64 = CHUNK_BYTES as u64;
 
-pub(super) const CHUNK_BYTES: u32 = 16;
 pub(super) const WARPGROUPS: u32 = 2;
 pub(super) const THREADS: u32 = WARPGROUPS * WARPGROUP_THREADS;
 /// Number of chunks of a thread. All of them are in flight before the first is stored.

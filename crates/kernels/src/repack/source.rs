@@ -5,8 +5,8 @@
 
 use pgemm_ir::{KernelBuilder, Val, ty};
 
-use super::matrix::CHUNK_BYTES;
-use crate::shift::{Words, shift_down};
+use crate::shift::{Words, gather, masks, shift_down};
+use crate::tiles::chunked::CHUNK_BYTES;
 
 /// The matrix as it lies in memory.
 pub(super) struct Source<'k> {
@@ -142,27 +142,8 @@ impl<'k> Source<'k> {
 
     /// Loads a chunk element by element. Elements beyond the end are copies of the last one.
     fn gather(&self, chunk: &Chunk<'k>) -> Words<'k> {
-        let b = self.b;
-        let size = self.element_bytes;
-        let last = chunk.there / size - 1;
-        let address = |i: u32| chunk.address + last.min(i).widen() * self.step;
-        match size {
-            1 | 2 => std::array::from_fn(|word| {
-                let in_word = 4 / size;
-                (0..in_word)
-                    .map(|i| {
-                        let element = b.load_narrow(address(word as u32 * in_word + i), size);
-                        element << (8 * size * i)
-                    })
-                    .reduce(|word, element| word | element)
-                    .unwrap_or_else(|| b.constant(0))
-            }),
-            4 => std::array::from_fn(|i| b.load_global::<ty::U32, 1>(address(i as u32))[0]),
-            _ => {
-                let pairs = [0, 1].map(|i| b.load_global::<ty::U32, 2>(address(i)));
-                std::array::from_fn(|i| pairs[i / 2][i % 2])
-            }
-        }
+        let last = chunk.there / self.element_bytes - 1;
+        gather(self.b, chunk.address, self.step, last, self.element_bytes)
     }
 
     /// Does the same as [`read`](Self::read), but a warp waits only once. No loaded value is used
@@ -234,15 +215,8 @@ impl<'k> Source<'k> {
             wanted.ge(CHUNK_BYTES),
             || words.to_vec(),
             || {
-                (0..)
-                    .zip(words)
-                    .map(|(i, word)| {
-                        let bytes = wanted - wanted.min(i * 4);
-                        // A shift beyond the word leaves zero, and one less than that has all bits
-                        // set.
-                        word & ((b.constant::<ty::U32>(1) << (bytes * 8)) - 1)
-                    })
-                    .collect()
+                let masks = masks(b, wanted);
+                words.iter().zip(masks).map(|(word, mask)| *word & mask).collect()
             },
         );
         std::array::from_fn(|i| cut[i])

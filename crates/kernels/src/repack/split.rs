@@ -8,9 +8,10 @@
 
 use pgemm_ir::{Element, KernelBuilder, Val, ty};
 
-use super::matrix::{BATCH, CHUNK_BYTES, Units};
+use super::matrix::{BATCH, Units};
 use crate::shift::Words;
 use crate::spec::{SpecError, Terms};
+use crate::tiles::chunked::CHUNK_BYTES;
 
 /// Bytes of the numbers that are split.
 pub(super) const BINARY32: u32 = 4;

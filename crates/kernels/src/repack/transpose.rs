@@ -7,8 +7,9 @@
 use pgemm_ir::{Special, Val, ty};
 
 use super::job::{Job, Tile};
-use super::matrix::{BATCH, CHUNK_BYTES, THREADS, TRANSPOSED_BYTES, TRANSPOSED_LINES};
+use super::matrix::{BATCH, THREADS, TRANSPOSED_BYTES, TRANSPOSED_LINES};
 use crate::shift::Words;
+use crate::tiles::chunked::CHUNK_BYTES;
 
 /// Number of neighbouring threads along the source's lines, and number of chunks of a row of the
 /// tile.

@@ -17,7 +17,7 @@ use pgemm_ir::{
 
 use crate::compute::Compute;
 use crate::coordinates::{Segment, TileOrigin};
-use crate::operands::{BatchMap, Operands};
+use crate::operands::{BatchMap, OperandMatrix, Operands};
 use crate::params::Params;
 use crate::problem::{Boxes, OutputMatrix, Problem};
 use crate::quantity::Matrix;
@@ -81,7 +81,7 @@ impl<'k, R: Compute> QueueSource<'k, R> {
             Walker::Loader => [Matrix::A, Matrix::B]
                 .into_iter()
                 .zip(&self.boxes.operands)
-                .map(|(matrix, boxes)| self.map(tile, matrix, boxes))
+                .map(|(matrix, boxes)| OperandMatrix::Map(self.map(tile, matrix, boxes)))
                 .collect(),
         };
         let output = |matrix| {
@@ -172,9 +172,10 @@ impl<'k, R: Compute> Source<'k> for QueueSource<'k, R> {
         let b = self.b;
         let Some(Job { stamp, .. }) = *job else { return problem_state };
         let is_new = stamp.ne(problem_state);
+        let maps = || problem.operands.iter().filter_map(OperandMatrix::map);
         match walker {
             Walker::Loader => {
-                b.if_(is_new, || problem.operands.iter().for_each(BatchMap::fence_acquire));
+                b.if_(is_new, || maps().for_each(BatchMap::fence_acquire));
                 b.fence_proxy_async_global();
             }
             Walker::Helper => {}
@@ -232,8 +233,8 @@ impl<'k, R: Compute> Source<'k> for QueueSource<'k, R> {
             let request_at = item.segment.k_count.max(REQUEST_AHEAD_STAGES) - REQUEST_AHEAD_STAGES;
             let before =
                 |k_tile: Val<'k, ty::U32>| b.if_(k_tile.eq(request_at), || self.tickets.request());
-            let (maps, origin) = (&item.problem.operands, self.origin(item));
-            (operands.load(maps, origin, &item.segment, cursor, before), problem_state)
+            let (matrices, origin) = (&item.problem.operands, self.origin(item));
+            (operands.load(matrices, origin, &item.segment, cursor, before), problem_state)
         };
         self.for_each(walker, start, load).0
     }

@@ -6,7 +6,7 @@ use pgemm_ir::{Carried, KernelBuilder, RingCursor, Val, ty};
 use super::{Item, Source, Walker};
 use crate::compute::Compute;
 use crate::coordinates::TileOrigin;
-use crate::operands::{BatchMap, Operands};
+use crate::operands::{BatchMap, OperandMatrix, Operands};
 use crate::problem::Problem;
 use crate::scheduler::Scheduler;
 
@@ -37,7 +37,8 @@ impl<'k, R: Compute> Source<'k> for LaunchSource<'k, R> {
     fn begin(&self, _: &Item<'k, R>, _: Walker<'k>, (): ()) {}
 
     fn init(&self) {
-        let maps = self.problem.operands.iter().chain(&self.problem.d.map);
+        let operands = self.problem.operands.iter().filter_map(OperandMatrix::map);
+        let maps = operands.chain(&self.problem.d.map);
         maps.for_each(BatchMap::prefetch);
     }
 
@@ -73,8 +74,8 @@ impl<'k, R: Compute> Source<'k> for LaunchSource<'k, R> {
 
     fn load(&self, operands: &Operands<'k>) -> RingCursor<'k> {
         self.for_each(Walker::Loader, operands.start(), |item, cursor| {
-            let (maps, origin) = (&item.problem.operands, self.origin(item));
-            operands.load(maps, origin, &item.segment, cursor, |_| {})
+            let (matrices, origin) = (&item.problem.operands, self.origin(item));
+            operands.load(matrices, origin, &item.segment, cursor, |_| {})
         })
     }
 

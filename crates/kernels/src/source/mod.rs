@@ -97,7 +97,7 @@ pub(crate) trait Source<'k> {
     }
 
     /// Loader: fills the stages of all items. Returns the cursor after the last stage. One thread
-    /// calls it.
+    /// calls it, or the producer's warpgroup if threads load an operand.
     fn load(&self, operands: &Operands<'k>) -> RingCursor<'k>;
 
     /// The place in D of an item's tile.

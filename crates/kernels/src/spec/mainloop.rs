@@ -58,6 +58,20 @@ pub struct WgmmaSpec {
     /// units of language models (Shazeer, "GLU Variants Improve Transformer", 2020). `None` if the
     /// kernel computes one product.
     pub gated: Option<Side>,
+    /// What loads A and B.
+    pub loaders: [Loader; 2],
+}
+
+/// What loads an operand's tiles to shared memory.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Loader {
+    /// One thread, by TMA. Addresses and strides are multiples of 16 bytes, and CTAs of a cluster
+    /// share what they load.
+    #[default]
+    Tma,
+    /// The threads of the producer's warpgroup. Addresses and strides are any multiples of the size
+    /// of an element.
+    Threads,
 }
 
 impl WgmmaSpec {
@@ -69,7 +83,18 @@ impl WgmmaSpec {
             summation: Summation::TensorCore,
             terms: None,
             gated: None,
+            loaders: [Loader::Tma; 2],
         }
+    }
+
+    /// What loads the operand that lies along a side of D.
+    pub fn loader(&self, side: Side) -> Loader {
+        self.loaders[side as usize]
+    }
+
+    /// Whether threads load an operand.
+    pub fn threads_load(&self) -> bool {
+        self.loaders.contains(&Loader::Threads)
     }
 
     /// Whether each operand has one term and the tensor core sums all products.

@@ -16,7 +16,8 @@ use serde::{Deserialize, Serialize};
 pub use self::error::SpecError;
 pub(crate) use self::fragments::FRAGMENT_DEPTH;
 pub use self::mainloop::{
-    DmmaSpec, FfmaSpec, MainloopSpec, Schedule, Summation, Terms, ThreadTile, Warps, WgmmaSpec,
+    DmmaSpec, FfmaSpec, Loader, MainloopSpec, Schedule, Summation, Terms, ThreadTile, Warps,
+    WgmmaSpec,
 };
 pub use self::resources::{BiasLoads, RegisterBudget, RegisterUse, Resources, SmemUse};
 use crate::dtype::{Majors, Product};
@@ -152,6 +153,11 @@ impl Spec {
             Side::M => self.a_tile(),
             Side::N => self.b_tile(),
         }
+    }
+
+    /// What loads the operand that lies along a side of D.
+    pub fn loader(&self, side: Side) -> Loader {
+        self.wgmma().map_or(Loader::Tma, |wgmma| wgmma.loader(side))
     }
 
     /// The terms whose sum each element of the operands is. `None` if elements are stored as they

@@ -12,8 +12,8 @@
 //! that the schedule is ping-pong.
 //!
 //! Further parts stand at the end, in this order: `-p128` (sums are promoted every 128 elements of
-//! K), `-scaled`, `-acc16` (sums in f16), `-gated_n` (two Bs), `-ebias_n.silu` (epilogue),
-//! `-resident`.
+//! K), `-scaled`, `-acc16` (sums in f16), `-gated_n` (two Bs), `-threads_a` (threads load A;
+//! `-threads_b`, `-threads_ab`), `-ebias_n.silu` (epilogue), `-resident`.
 
 use std::fmt;
 use std::str::{Chars, FromStr};
@@ -21,7 +21,7 @@ use std::str::{Chars, FromStr};
 use pgemm_ir::{Element, OperandMajor};
 
 use super::{
-    Cluster, DmmaSpec, FfmaSpec, MainloopSpec, Schedule, Spec, SpecError, Summation, Terms,
+    Cluster, DmmaSpec, FfmaSpec, Loader, MainloopSpec, Schedule, Spec, SpecError, Summation, Terms,
     ThreadTile, Tile, Warps, WgmmaSpec, WorkSource,
 };
 use crate::dtype::{Instruction, Product};
@@ -33,6 +33,11 @@ const RESIDENT: &str = "-resident";
 const SCALED: &str = "scaled";
 const F16_SUMS: &str = "acc16";
 const GATED: [(&str, Side); 2] = [("gated_m", Side::M), ("gated_n", Side::N)];
+const LOADERS: [(&str, [Loader; 2]); 3] = [
+    ("threads_a", [Loader::Threads, Loader::Tma]),
+    ("threads_b", [Loader::Tma, Loader::Threads]),
+    ("threads_ab", [Loader::Threads, Loader::Threads]),
+];
 
 impl fmt::Display for Spec {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -61,6 +66,9 @@ impl fmt::Display for Spec {
                     write!(f, "-{F16_SUMS}")?;
                 }
                 for (name, _) in GATED.iter().filter(|(_, side)| wgmma.gated == Some(*side)) {
+                    write!(f, "-{name}")?;
+                }
+                for (name, _) in LOADERS.iter().filter(|(_, found)| wgmma.loaders == *found) {
                     write!(f, "-{name}")?;
                 }
             }
@@ -172,6 +180,10 @@ fn parse(name: &str) -> Option<Spec> {
         } else if let MainloopSpec::Wgmma(wgmma) = &mut spec.mainloop {
             if let Some((_, side)) = GATED.into_iter().find(|(name, _)| *name == part) {
                 wgmma.gated = Some(side);
+                continue;
+            }
+            if let Some((_, loaders)) = LOADERS.into_iter().find(|(name, _)| *name == part) {
+                wgmma.loaders = loaders;
                 continue;
             }
             wgmma.summation = match part.strip_prefix('p') {

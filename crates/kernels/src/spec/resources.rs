@@ -8,7 +8,7 @@ use std::fmt;
 use pgemm_ir::{MAX_SMEM_BYTES, SM_REGISTERS, SM_SMEM_BYTES, SYSTEM_SMEM_BYTES, WARPGROUP_THREADS};
 use serde::Serialize;
 
-use super::{DmmaSpec, FfmaSpec, MainloopSpec, Schedule, Spec, Summation, WgmmaSpec};
+use super::{DmmaSpec, FfmaSpec, Loader, MainloopSpec, Schedule, Spec, Summation, WgmmaSpec};
 use crate::dtype;
 use crate::queue;
 use crate::tiles::line::LineTile;
@@ -45,6 +45,12 @@ const DMMA_HALVED_FRAGMENTS: u32 = 48;
 
 /// Registers of an f32 thread besides sums and fragments.
 const FFMA_OTHER: u32 = 24;
+
+/// Registers of the two 16-byte units that hold a chunk of an operand that threads load.
+const UNITS_REGISTERS: u32 = 8;
+
+/// Registers of a thread that loads operands, besides the units that it has in flight.
+const LOADER_OTHER: u32 = 48;
 
 /// Maximum number of sums of a thread for which half the registers of an SM suffice for a CTA.
 const SUMS_OF_HALF_SM: u32 = 32;
@@ -245,7 +251,8 @@ impl Spec {
         let fragments = if self.reads_a_from_registers() { self.fragment_registers() } else { 0 };
 
         let resident = self.is_resident();
-        let is_half_sm = warpgroups == 1 && !resident && sums <= SUMS_OF_HALF_SM;
+        let by_threads = wgmma.threads_load();
+        let is_half_sm = warpgroups == 1 && !resident && !by_threads && sums <= SUMS_OF_HALF_SM;
         let ctas_by_registers = if is_half_sm { 2 } else { 1 };
         let is_pair = is_half_sm && self.least_smem().0 <= share_of_sm(2);
         let ctas_per_sm = if is_pair { 2 } else { 1 };
@@ -255,6 +262,8 @@ impl Spec {
             // The queue's relay needs more registers than a producer.
             1 if resident => (96, 248),
             2 if resident => (56, 224),
+            1 if by_threads => (240, 248),
+            _ if by_threads => (152, 176),
             1 if is_half_sm => (128, 128),
             1 => (40, 248),
             2 if accumulators + fragments >= 192 => (24, 240),
@@ -402,6 +411,18 @@ impl Spec {
             working_ctas_per_sm: self.working_ctas_per_sm(),
             staging: Staging::NONE,
         }
+    }
+
+    /// Registers that a thread of the producer's warpgroup needs if threads load operands, and those
+    /// that it has.
+    pub(super) fn loader_registers(&self) -> [u32; 2] {
+        let operands = self.stage_operands().into_iter();
+        let by_threads = operands.filter(|(_, side)| self.loader(*side) == Loader::Threads);
+        // Tiles without a layout have been refused.
+        let chunks =
+            |(_, side)| self.operand_tile(side).chunked().map_or(0, |tile| tile.passes().len());
+        let units = by_threads.map(chunks).sum::<usize>() as u32 * UNITS_REGISTERS;
+        [units + LOADER_OTHER, self.resources().registers.budget.producer]
     }
 
     /// Whether some operand of an FFMA kernel is transposed in shared memory before it is read.

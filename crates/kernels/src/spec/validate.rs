@@ -3,10 +3,11 @@
 use pgemm_ir::{Element, OperandMajor};
 
 use super::{
-    Cluster, DmmaSpec, FfmaSpec, MainloopSpec, Resources, Schedule, Spec, SpecError, Summation,
-    Terms, Tile, Warps, WgmmaSpec,
+    Cluster, DmmaSpec, FfmaSpec, Loader, MainloopSpec, Resources, Schedule, Spec, SpecError,
+    Summation, Terms, Tile, Warps, WgmmaSpec,
 };
 use crate::dtype::{Instruction, Majors, Product};
+use crate::quantity::Side;
 use crate::tiles::staging::OutputMajor;
 
 /// Maximum number of CTAs of a cluster that every Hopper device can run (CUDA programming guide,
@@ -79,6 +80,7 @@ impl Spec {
         self.validate_epilogue()?;
         self.validate_resident(wgmma)?;
         self.validate_sets(wgmma)?;
+        self.validate_loaders(wgmma)?;
         self.validate_cluster()?;
         self.validate_wgmma_registers(wgmma)?;
         self.validate_ring()
@@ -220,6 +222,37 @@ impl Spec {
             _ if self.is_resident() => self.refuse(what, "is launched for one problem"),
             _ => Ok(()),
         }
+    }
+
+    /// Refuses features that kernels whose threads load operands do not have.
+    fn validate_loaders(&self, wgmma: &WgmmaSpec) -> Result<(), SpecError> {
+        if !wgmma.threads_load() {
+            return Ok(());
+        }
+        let what = "a kernel whose threads load an operand";
+        if self.a.bytes() > 2 {
+            let limit = format!("has operands of 1 or 2 bytes an element, and {} has 4", self.a);
+            return self.refuse(what, limit);
+        }
+        if wgmma.terms.is_some() || wgmma.gated.is_some() || self.is_resident() {
+            return self.refuse(what, "computes one product of operands as they are stored");
+        }
+        if wgmma.warpgroups > 2 {
+            return self.refuse(what, "leaves registers to its loaders: use 1 or 2 consumers");
+        }
+        let shares = [(Side::M, self.cluster.n), (Side::N, self.cluster.m)];
+        if shares.iter().any(|(side, peers)| wgmma.loader(*side) == Loader::Threads && *peers > 1) {
+            return self.refuse(what, "does not share that operand in a cluster: use c1x1");
+        }
+        let [needed, available] = self.loader_registers();
+        if needed > available {
+            let limit = format!(
+                "has the next stage in flight, which takes {needed} registers of {available}: use \
+                 a smaller tile"
+            );
+            return self.refuse(what, limit);
+        }
+        Ok(())
     }
 
     fn validate_cluster(&self) -> Result<(), SpecError> {

@@ -29,6 +29,8 @@ pub struct Case {
     /// Elements by which the addresses and the leading dimensions of C and D exceed a multiple of
     /// 16 bytes.
     pub off: [usize; 2],
+    /// The same for an operand that threads load. Its memory ends with its last element.
+    pub operands_off: usize,
 }
 
 /// Which tiles are split along k, among how many.
@@ -84,6 +86,7 @@ impl Case {
             split: Split::NONE,
             batch: Batch::ONE,
             off: [0; 2],
+            operands_off: 0,
         }
     }
 

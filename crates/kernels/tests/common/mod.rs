@@ -12,8 +12,8 @@ use std::fmt;
 use pgemm_emulator::{Emulator, Memory, Options, Permission, Report, SetupError, Statistics};
 use pgemm_ir::{Element, OperandMajor};
 use pgemm_kernels::{
-    Activation, BiasAlong, GemmKernel, L2Policies, L2Policy, MatrixArgument, OutputMajor, Spec,
-    Terms, Work,
+    Activation, BiasAlong, GemmKernel, L2Policies, L2Policy, Loader, MatrixArgument, OutputMajor,
+    Spec, Terms, Work,
 };
 
 pub use case::{CPlace, Case};
@@ -134,7 +134,7 @@ impl Problem {
                 }
             }
         };
-        let operand = |terms: &[Vec<i32>], element: Element, matrices, mn: usize, major| {
+        let operand = |terms: &[Vec<i32>], element: Element, matrices, mn: usize, major, loader| {
             let stored_k = spec.stored_k(case.k) as usize;
             // The number of elements along k after which the next term follows.
             let span = if count == 1 { stored_k.max(1) } else { 128 / element.bytes() as usize };
@@ -150,9 +150,17 @@ impl Problem {
                     OperandMajor::Mn => terms[0][(matrix * mn + i) * k + line].into(),
                 }
             };
-            match major {
-                OperandMajor::K => Operand::new(element, matrices, [mn, stored_k], 0, value),
-                OperandMajor::Mn => Operand::new(element, matrices, [k, mn], 0, value),
+            let (lines, length) = match major {
+                OperandMajor::K => (mn, stored_k),
+                OperandMajor::Mn => (k, mn),
+            };
+            match loader {
+                Loader::Tma => Operand::new(element, matrices, [lines, length], 0, value),
+                Loader::Threads => {
+                    let off = case.operands_off;
+                    let operand = Operand::new(element, matrices, [lines, length], off, value);
+                    operand.without_end([lines, length], element)
+                }
             }
         };
         let output = |count, off, value: &dyn Fn(usize, usize, usize) -> f64| match spec.d_major {
@@ -162,6 +170,7 @@ impl Problem {
                 Operand::new(spec.output, count, [n, m], off, value)
             }
         };
+        let loaders = spec.wgmma().map_or([Loader::Tma; 2], |wgmma| wgmma.loaders);
         let [c_off, d_off] = case.off;
         let d = output(products_count, d_off, &result);
         let c = output(c_count, c_off, &|at, row, column| c[(at * m + row) * n + column].into());
@@ -172,8 +181,8 @@ impl Problem {
         assert_eq!(before.len(), d.bytes.len());
         Problem {
             case,
-            a: operand(&a, spec.a, a_count, m, spec.a_major),
-            b: operand(&b, spec.b, b_count, n, spec.b_major),
+            a: operand(&a, spec.a, a_count, m, spec.a_major, loaders[0]),
+            b: operand(&b, spec.b, b_count, n, spec.b_major, loaders[1]),
             c,
             d,
             before,

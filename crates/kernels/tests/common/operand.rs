@@ -48,6 +48,16 @@ impl Operand {
         let batch_stride = if count == 1 { 0 } else { apart / size };
         Operand { bytes, guard, leading_dimension, batch_stride }
     }
+
+    /// The same without the bytes behind the last element. An empty matrix keeps them.
+    pub fn without_end(mut self, [lines, length]: [usize; 2], element: Element) -> Operand {
+        let size = element.bytes() as usize;
+        let behind = (2 * self.leading_dimension - length) * size;
+        if lines * length > 0 {
+            self.bytes.truncate(self.bytes.len() - behind);
+        }
+        self
+    }
 }
 
 /// Bytes before a bias that is `off` elements beyond whole 16-byte units.

@@ -1,0 +1,262 @@
+//! Loads of operands by threads, at any address and stride. TMA takes lines that begin at multiples
+//! of 16 bytes only. Here each thread loads the two aligned 16-byte units that hold a chunk of a
+//! line, shifts the chunk into place, and stores it where TMA would have stored it.
+//!
+//! Loads of the next stage are in flight while the chunks of a stage are stored: as soon as a chunk
+//! is stored, its registers hold the loads of the same chunk in the next stage. Loads never leave
+//! the matrix. Chunks at its two ends, which have units that are partly outside, are loaded again
+//! element by element.
+
+use pgemm_ir::{KernelBuilder, OperandMajor, Special, Val, ty};
+
+use crate::coordinates::TileOrigin;
+use crate::layout::swizzled;
+use crate::params::Params;
+use crate::quantity::{Matrix, Quantity, Side};
+use crate::shift::{Words, gather, masks, shift_down};
+use crate::tiles::chunked::{CHUNK_BYTES, ChunkedTile, PASS_BYTES, Pass};
+
+/// An operand in global memory that threads load. All matrices of a batch have the same extents.
+#[derive(Clone, Copy)]
+pub(crate) struct MemoryMatrix<'k> {
+    /// Address of element (0, 0) of the first product's matrix.
+    address: Val<'k, ty::U64>,
+    /// Bytes from one line to the next.
+    stride: Val<'k, ty::U64>,
+    /// Bytes from the matrix of one product to the matrix of the next.
+    batch_stride: Val<'k, ty::U64>,
+    /// Number of lines.
+    lines: Val<'k, ty::U32>,
+    /// Elements of a line.
+    length: Val<'k, ty::U32>,
+}
+
+impl<'k> MemoryMatrix<'k> {
+    /// Declares the parameters of an operand. `extent` is its number of rows or columns of D, and
+    /// `depth` has its elements along K.
+    pub(crate) fn declare(
+        params: &Params<'k, Quantity>,
+        matrix: Matrix,
+        major: OperandMajor,
+        [extent, depth]: [Val<'k, ty::U32>; 2],
+    ) -> Self {
+        let (lines, length) = match major {
+            OperandMajor::K => (extent, depth),
+            OperandMajor::Mn => (depth, extent),
+        };
+        MemoryMatrix {
+            address: params.scalar(Quantity::Address(matrix)),
+            stride: params.scalar(Quantity::Stride(matrix)),
+            batch_stride: params.scalar(Quantity::BatchStride(matrix)),
+            lines,
+            length,
+        }
+    }
+
+    /// `count` if each product has its own matrix, else 0.
+    pub(super) fn place(&self, count: Val<'k, ty::U32>) -> Val<'k, ty::U32> {
+        self.batch_stride.ne(0).select(count, 0)
+    }
+}
+
+/// What the threads of the producer's warpgroup know of the tile of an operand that an item needs.
+pub(super) struct TileLines<'k, 'o> {
+    b: &'k KernelBuilder,
+    tile: &'o ChunkedTile,
+    matrix: MemoryMatrix<'k>,
+    /// Address of element (0, 0) of the product's matrix.
+    start: Val<'k, ty::U64>,
+    /// Address behind its last element.
+    end: Val<'k, ty::U64>,
+    /// Address of the first 16-byte unit that lies in the matrix, and bytes from it to the last.
+    units: [Val<'k, ty::U64>; 2],
+    /// The tile's first element along M or N.
+    first: Val<'k, ty::U32>,
+    /// The thread's line in a pass, and its chunk of this line.
+    line: Val<'k, ty::U32>,
+    chunk: Val<'k, ty::U32>,
+    /// Swizzled offset of the thread's chunk in the first pass.
+    offset: Val<'k, ty::U32>,
+    /// Bytes from a unit to the thread's chunk that begins in it. All chunks of the thread have the
+    /// same: they are whole numbers of 16 lines or of 16-byte units apart.
+    shift: Val<'k, ty::U32>,
+    /// The unit in which the thread's first chunk begins if K is 0, in bytes from the first unit.
+    at: Val<'k, ty::U64>,
+}
+
+/// The two units of each chunk of a thread.
+pub(super) type Units<'k> = Vec<(Vec<Val<'k, ty::U32>>, Vec<Val<'k, ty::U32>>)>;
+
+impl<'k, 'o> TileLines<'k, 'o> {
+    pub(super) fn new(
+        b: &'k KernelBuilder,
+        tile: &'o ChunkedTile,
+        side: Side,
+        matrix: MemoryMatrix<'k>,
+        origin: TileOrigin<'k>,
+    ) -> Self {
+        let size = tile.element_bytes;
+        let start = matrix.address + origin.batch.widen() * matrix.batch_stride;
+        let last_line = (matrix.lines - 1).widen() * matrix.stride;
+        let end = start + last_line + matrix.length.widen() * u64::from(size);
+        let first_unit = (start + 15) & !15;
+        let last_unit = (end & !15) - 16;
+
+        let chunks = tile.span_bytes / CHUNK_BYTES;
+        let thread = b.special(Special::Thread);
+        let (line, chunk) = (thread / chunks, thread % chunks);
+        let first = origin.along(side);
+        let element = chunk * (CHUNK_BYTES / size);
+        let (first_line, element) = match tile.major {
+            OperandMajor::K => (first + line, element),
+            OperandMajor::Mn => (line, first + element),
+        };
+        let bytes = element.widen() * u64::from(size);
+        let address = start + first_line.widen() * matrix.stride + bytes;
+        TileLines {
+            b,
+            tile,
+            matrix,
+            start,
+            end,
+            units: [first_unit, last_unit - first_unit],
+            first,
+            line,
+            chunk,
+            offset: swizzled(thread * CHUNK_BYTES, tile.swizzle),
+            shift: address.low_word() & 15,
+            at: (address & !15) - first_unit,
+        }
+    }
+
+    /// First line and first element of a line in the stage that begins at `k`.
+    fn corner(&self, k: Val<'k, ty::U32>) -> [Val<'k, ty::U32>; 2] {
+        match self.tile.major {
+            OperandMajor::K => [self.first, k],
+            OperandMajor::Mn => [k, self.first],
+        }
+    }
+
+    /// Starts the loads of all chunks of the stage that begins at `k`, each after `before`. If
+    /// the stage does not exist, these are loads of a unit of the matrix.
+    pub(super) fn load(
+        &self,
+        k: Val<'k, ty::U32>,
+        exists: Val<'k, ty::Bool>,
+        mut before: impl FnMut(usize),
+    ) -> Units<'k> {
+        let (b, tile) = (self.b, self.tile);
+        let [first_unit, last] = self.units;
+        let depth = match tile.major {
+            OperandMajor::K => k.widen() * u64::from(tile.element_bytes),
+            OperandMajor::Mn => k.widen() * self.matrix.stride,
+        };
+        let next_unit = self.shift.ne(0).select::<ty::U64>(16, 0);
+        let pass_bytes = self.matrix.stride * u64::from(tile.lines_of_pass());
+        let load = |at: Val<'k, ty::U64>| {
+            let there = (last.ge(at) & exists).select(at, 0);
+            b.load_global::<ty::U32, 4>(first_unit + there).to_vec()
+        };
+        let mut at = self.at + depth;
+        let mut units = vec![];
+        for (index, pass) in tile.passes().into_iter().enumerate() {
+            before(index);
+            if pass.index == 0 {
+                let along = tile.along_line(pass.span) * tile.element_bytes;
+                at = self.at + depth + u64::from(along);
+            }
+            units.push((load(at), load(at + next_unit)));
+            at = at + pass_bytes;
+        }
+        units
+    }
+
+    /// Stores chunk `index` of the thread in the stage that begins at `k`. Elements beyond the end
+    /// of K become zeros, whatever their units hold.
+    pub(super) fn store(
+        &self,
+        stage: Val<'k, ty::Smem>,
+        k: Val<'k, ty::U32>,
+        index: usize,
+        units: &Units<'k>,
+    ) {
+        let (b, tile) = (self.b, self.tile);
+        let pass = tile.passes()[index];
+        let (low, high) = &units[index];
+        let [low, high] = [low, high].map(|unit| std::array::from_fn(|i| unit[i]));
+        let words = shift_down(&low, &high, self.shift, tile.element_bytes);
+        let masks: Words<'k> = match tile.major {
+            OperandMajor::K => masks(b, self.valid_bytes(k, pass.span)),
+            OperandMajor::Mn => {
+                let line = k + self.line + pass.index * tile.lines_of_pass();
+                [line.lt(self.matrix.lines).select(u32::MAX, 0); 4]
+            }
+        };
+        let words = std::array::from_fn(|i| words[i] & masks[i]);
+        self.store_chunk(stage, pass, words);
+    }
+
+    fn store_chunk(&self, stage: Val<'k, ty::Smem>, pass: Pass, words: Words<'k>) {
+        let (b, tile) = (self.b, self.tile);
+        let bytes = tile.spans[pass.span].bytes + pass.index * PASS_BYTES;
+        let left = (tile.lines - pass.index * tile.lines_of_pass()) * tile.span_bytes;
+        let store = || b.store_shared(stage.offset(self.offset + bytes), words);
+        if left >= PASS_BYTES {
+            store();
+        } else {
+            b.if_(b.special(Special::Thread).lt(left / CHUNK_BYTES), store);
+        }
+    }
+
+    /// Bytes of the thread's chunk of a span that the lines of the matrix have.
+    fn valid_bytes(&self, k: Val<'k, ty::U32>, span: usize) -> Val<'k, ty::U32> {
+        let size = self.tile.element_bytes;
+        let in_chunk = CHUNK_BYTES / size;
+        let [_, first] = self.corner(k);
+        let at = first + self.tile.along_line(span) + self.chunk * in_chunk;
+        (self.matrix.length.max(at) - at).min(in_chunk) * size
+    }
+
+    /// Stores those chunks of the stage that begins at `k` again that have elements in a unit
+    /// which is partly outside of the matrix. Only the stages at both ends of the matrix have some.
+    pub(super) fn store_ends(&self, stage: Val<'k, ty::Smem>, k: Val<'k, ty::U32>) {
+        let (b, tile, matrix) = (self.b, self.tile, self.matrix);
+        let size = tile.element_bytes;
+        let [line, element] = self.corner(k);
+        let address = |line: Val<'k, ty::U32>, element: Val<'k, ty::U32>| {
+            self.start + line.widen() * matrix.stride + element.widen() * u64::from(size)
+        };
+        let first_unit = self.units[0];
+        let last_line = matrix.lines.min(line + tile.lines) - 1;
+        let end = address(last_line, matrix.length.min(element + tile.length()));
+        let is_end = address(line, element).lt(first_unit) | (self.end & !15).lt(end);
+        b.if_(is_end, || {
+            b.scope("ends", || {
+                for span in 0..tile.spans.len() {
+                    for index in 0..tile.passes_of_span() {
+                        self.store_end(stage, k, Pass { span, index });
+                    }
+                }
+            });
+        });
+    }
+
+    /// Stores one chunk again if it has elements in a unit that is partly outside of the matrix.
+    fn store_end(&self, stage: Val<'k, ty::Smem>, k: Val<'k, ty::U32>, pass: Pass) {
+        let (b, tile, matrix) = (self.b, self.tile, self.matrix);
+        let size = tile.element_bytes;
+        let [line, element] = self.corner(k);
+        let line = line + self.line + pass.index * tile.lines_of_pass();
+        let valid = self.valid_bytes(k, pass.span);
+        let element = element + tile.along_line(pass.span) + self.chunk * (CHUNK_BYTES / size);
+        let address = self.start + line.widen() * matrix.stride + element.widen() * u64::from(size);
+        let last = (address + valid.widen() - 1) & !15;
+        let inside = address.ge(self.units[0]) & last.lt(self.end & !15);
+        b.if_(line.lt(matrix.lines) & valid.ne(0) & !inside, || {
+            let step = b.constant(u64::from(size));
+            let words = gather(b, address, step, valid / size - 1, size);
+            let masks = masks(b, valid);
+            self.store_chunk(stage, pass, std::array::from_fn(|i| words[i] & masks[i]));
+        });
+    }
+}

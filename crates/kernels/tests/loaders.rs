@@ -1,0 +1,107 @@
+//! Kernels whose threads load operands from any address and stride, in the emulator and through
+//! every installed assembler.
+
+#[path = "common/assemblers.rs"]
+mod assemblers;
+mod common;
+
+use assemblers::assemblers;
+use common::{CPlace, Case, Problem};
+use pgemm_emulator::{Options, Schedule as Order};
+use pgemm_kernels::{GemmKernel, LEAST_BYTES_FOR_THREADS, Spec, SpecError};
+
+/// Every major, both operands and each alone, all depths of a stage, one and two consumers.
+const SPECS: [&str; 14] = [
+    "bf16-kk-bf16-64x64x64-s4-w1-c1x1-threads_ab",
+    "bf16-kn-bf16-64x64x64-s4-w1-c1x1-threads_ab",
+    "bf16-mk-f32-64x64x64-s4-w1-c1x1-threads_ab",
+    "f16-mn-f16-128x64x64-s4-w2-c1x1-threads_ab",
+    "bf16-kk-bf16-128x128x64-s4-w2-c1x1-threads_a",
+    "bf16-kk-bf16-64x96x64-s4-w1-c1x1-threads_b",
+    "bf16-mk-bf16-192x40x64-s3-w1-c1x1-threads_a",
+    "bf16-kn-bf16-64x72x32-s5-w1-c1x1-threads_b",
+    "bf16-kkm-bf16-128x24x128-s3-w1-c1x1-threads_a",
+    "bf16-kk-bf16-64x8x128-s3-p2-c1x1-threads_ab",
+    "e4m3-kk-bf16-64x40x128-s4-w1-c1x1-p128-threads_ab",
+    "s8-kk-s32-64x32x64-s4-w1-c1x1-threads_ab",
+    "bf16-kn-bf16-128x64x64-s4-w2-c2x1-threads_a",
+    "bf16-mk-bf16-64x64x64-s4-w1-c1x2-threads_b",
+];
+
+fn spec(name: &str) -> Spec {
+    name.parse().expect("it is the name of a spec")
+}
+
+#[track_caller]
+fn check(name: &str, case: Case) {
+    let spec = spec(name);
+    let gemm = GemmKernel::build(&spec).unwrap();
+    let problem = Problem::new(&spec, case);
+    for schedule in [Order::seeded(1), Order::async_late(2), Order::async_early(3)] {
+        let options = Options { schedule, ..Options::default() };
+        if let Err(failure) = problem.run(&gemm, options) {
+            panic!("{name} {case:?}: {failure}");
+        }
+    }
+}
+
+#[test]
+fn operands_lie_at_any_address_and_stride() {
+    for (name, off) in SPECS.iter().zip((0..8).cycle()) {
+        let case = Case::ragged(&spec(name), [2, 1], spec(name).stages + 2);
+        check(name, Case { operands_off: off, ..case });
+    }
+}
+
+#[test]
+fn tiles_are_split_and_products_batched() {
+    for (name, off) in SPECS.iter().zip((1..8).cycle()) {
+        let case = Case::ragged(&spec(name), [1, 2], 5);
+        let case = case.batch(2, [false, off % 2 == 0, false]).scaled(2.0, -0.5, CPlace::InPlace);
+        check(name, Case { operands_off: off, clusters: 2, ..case.split(2, 3, false) });
+    }
+}
+
+#[test]
+fn lines_may_be_shorter_than_a_chunk() {
+    // Several lines then begin in the first and end in the last 16 bytes of the matrix.
+    for name in ["bf16-kk-bf16-64x64x64-s4-w1-c1x1-threads_ab", SPECS[1], SPECS[3], SPECS[10]] {
+        let spec = spec(name);
+        for (m, n, k) in [(11, 16, 3), (32, 48, 1), (3, 8, 65), (1, 16, 31)] {
+            assert!(u64::from(m * k * spec.a.bytes()) >= LEAST_BYTES_FOR_THREADS);
+            let case = Case { m, n, k, operands_off: 1, ..Case::ragged(&spec, [1, 1], 1) };
+            check(name, case);
+        }
+    }
+}
+
+#[test]
+fn assemblers_take_them_without_spills() {
+    let more = [
+        "bf16-kk-bf16-128x128x64-s5-w1-c1x1-threads_ab",
+        "bf16-mn-bf16-128x192x64-s4-w2-c1x1-threads_a",
+        "bf16-kkm-bf16-128x200x32-s4-w2-c1x1-threads_ab",
+    ];
+    for assembler in assemblers() {
+        for name in SPECS.iter().chain(&more) {
+            let kernel = GemmKernel::build(&spec(name)).unwrap();
+            let report = assembler.assemble(&pgemm_ptx::emit(&kernel.kernel).unwrap()).unwrap();
+            assert!(report.is_clean(), "{name}: {report:?}");
+        }
+    }
+}
+
+#[test]
+fn what_they_lack_is_refused() {
+    for (name, reason) in [
+        ("tf32-kk-f32-64x64x32-s4-w1-c1x1-threads_a", "1 or 2 bytes"),
+        ("bf16-kk-bf16-64x64x64-s4-w1-c1x2-threads_a", "cluster"),
+        ("bf16-kk-bf16-64x64x64-s4-w1-c2x1-threads_b", "cluster"),
+        ("bf16-kk-bf16-192x64x64-s4-w3-c1x1-threads_b", "1 or 2 consumers"),
+        ("bf16-kk-bf16-64x64x64-s4-w1-c1x1-threads_a-resident", "one product"),
+        ("bf16-kk-bf16-256x128x64-s3-w2-c1x1-threads_ab", "smaller tile"),
+    ] {
+        let error: SpecError = spec(name).validate().unwrap_err();
+        assert!(error.to_string().contains(reason), "{name}: {error}");
+    }
+}
