@@ -14,7 +14,8 @@ use persistent_gemm::Error;
 use persistent_gemm::files::{self, command_line, now};
 use persistent_gemm::measure::LaunchMode;
 use pgemm_kernels::{Cluster, Spec};
-use pgemm_plan::{Choice, ProblemKey, heuristic};
+use pgemm_plan::heuristic::Shape;
+use pgemm_plan::{Choice, PlannedProblem, ProblemKey, heuristic};
 use rand::SeedableRng;
 use rand::rngs::ChaCha8Rng;
 use rand::seq::SliceRandom;
@@ -108,16 +109,25 @@ impl SurveyOptions {
     /// The choices for a problem on `sms` SMs, the most promising first: every spec with each split
     /// worth estimating and the heuristic's raster height.
     pub fn choices(&self, key: &ProblemKey, sms: u32) -> Vec<Choice> {
-        let shape = key.shape();
-        let specs: Vec<Spec> = match self.source {
-            ChoiceSource::Catalogue => key.specs().collect(),
-            ChoiceSource::Rule => key.rule().collect(),
+        let ranked = |shape: Shape, specs: Vec<Spec>, before: f64| {
+            let specs = specs.into_iter();
+            let specs = specs.filter(|spec| self.clusters || spec.cluster == Cluster::NONE);
+            let ranked = heuristic::rank(specs, shape, sms, None).into_iter();
+            ranked.map(move |choice| (heuristic::cycles(&choice, shape, sms) + before, choice))
         };
-        let specs = specs.into_iter().filter(|spec| self.clusters || spec.cluster == Cluster::NONE);
-        let ranked = heuristic::rank(specs, shape, sms, None);
-        let cycles = |choice: &Choice| heuristic::cycles(choice, shape, sms);
-        let most = ranked.first().map_or(0.0, cycles) * self.within;
-        let near = ranked.into_iter().take_while(|choice| cycles(choice) <= most);
+        let mut all: Vec<(f64, Choice)> = match self.source {
+            ChoiceSource::Catalogue => ranked(key.shape(), key.specs().collect(), 0.0).collect(),
+            ChoiceSource::Rule => {
+                let of_access = |(planned, specs): (PlannedProblem, Vec<Spec>)| {
+                    ranked(Shape::of_planned(&planned), specs, planned.repack_cycles())
+                };
+                key.rule().into_iter().flat_map(of_access).collect()
+            }
+        };
+        all.sort_by(|(a, _), (b, _)| a.total_cmp(b));
+        let most = all.first().map_or(0.0, |(least, _)| least * self.within);
+        let near = all.into_iter().take_while(|(cycles, _)| *cycles <= most);
+        let near = near.map(|(_, choice)| choice);
         match self.source {
             ChoiceSource::Catalogue => near.take(self.limit).collect(),
             ChoiceSource::Rule => self.drawn(key, near.collect()),
@@ -158,7 +168,8 @@ fn is_in_pool(spec: &Spec) -> bool {
 
 /// The heuristic's estimate for one GEMM, seconds.
 fn expected_seconds(key: &ProblemKey, choice: &Choice, sms: u32) -> f64 {
-    heuristic::cycles(choice, key.shape(), sms) / CLOCK_HZ
+    key.cycles(choice, sms).unwrap_or_else(|| heuristic::cycles(choice, key.shape(), sms))
+        / CLOCK_HZ
 }
 
 /// Times choices of one problem: the GPU, or a cost model in tests.

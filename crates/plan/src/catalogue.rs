@@ -5,7 +5,7 @@ use std::sync::{LazyLock, OnceLock};
 
 use pgemm_ir::{Element, OperandMajor};
 use pgemm_kernels::{
-    Instruction, OutputMajor, PRODUCTS, Product, Spec, SpecError, Terms, catalogue,
+    Instruction, Loader, OutputMajor, PRODUCTS, Product, Spec, SpecError, Terms, catalogue,
 };
 
 use crate::considered::Table;
@@ -61,17 +61,19 @@ pub fn rated_terms(element: Element, terms: Terms) -> &'static [RatedSpec] {
 }
 
 /// Every wgmma spec of the rule for a problem as its kernel sees it, whether the catalogue lists it
-/// or not. They include specs that swap A and B.
+/// or not, with these loaders of A and B. They include specs that swap A and B.
 pub fn rule_for(
     problem: &Problem,
     operands: [Element; 2],
     output: Element,
     precision: Precision,
+    loaders: [Loader; 2],
 ) -> impl Iterator<Item = Spec> + use<> {
     let (a, b) = (operand_major(problem.a.major), operand_major(problem.b.major));
-    let [a_type, b_type] = operands;
-    let plain = catalogue::rule(operands, (a, b), OutputMajor::N, output);
-    let swapped = catalogue::rule([b_type, a_type], (b, a), OutputMajor::M, output);
+    let ([a_type, b_type], [of_a, of_b]) = (operands, loaders);
+    let plain = catalogue::rule(operands, (a, b), loaders, OutputMajor::N, output);
+    let swapped = [b_type, a_type];
+    let swapped = catalogue::rule(swapped, (b, a), [of_b, of_a], OutputMajor::M, output);
     plain.chain(swapped).filter(move |spec| Precision::of(spec) == precision)
 }
 
@@ -102,6 +104,7 @@ pub(crate) fn rated_for(
 pub(crate) fn considered_for(
     problem: &Problem,
     (operands, output, precision): ([Element; 2], Element, Precision),
+    loaders: [Loader; 2],
     (shape, sms): (Shape, u32),
     swapped: Option<bool>,
 ) -> Vec<&'static RatedSpec> {
@@ -111,7 +114,7 @@ pub(crate) fn considered_for(
         return rated_for(problem, operands, output, precision, swapped).collect();
     }
     let majors = [problem.a.major, problem.b.major].map(operand_major);
-    let table = Table::of(([a, b, output], precision, majors));
+    let table = Table::of(([a, b, output], precision, majors, loaders));
     table.considered(shape.extents, shape.batch, sms, swapped)
 }
 

@@ -4,7 +4,7 @@
 use std::fmt;
 
 use pgemm_ir::{Element, OperandMajor};
-use pgemm_kernels::{EpilogueShape, OutputMajor, Spec};
+use pgemm_kernels::{EpilogueShape, Loader, OutputMajor, Side, Spec};
 use serde::{Deserialize, Serialize};
 
 use crate::decomposition::{Decomposition, clusters_at_once, tiles_of};
@@ -88,6 +88,12 @@ impl Choice {
         let (a, b) = if self.swapped() { (b_major, a_major) } else { (a_major, b_major) };
         let of = |operand, along_mn| if operand == OperandMajor::K { Major::K } else { along_mn };
         (of(a, Major::M), of(b, Major::N))
+    }
+
+    /// What loads A and B of the problems that this choice computes.
+    pub(crate) fn loaders(&self) -> [Loader; 2] {
+        let [a, b] = [Side::M, Side::N].map(|side| self.spec.loader(side));
+        if self.swapped() { [b, a] } else { [a, b] }
     }
 
     /// Whether the choice computes problems with these majors of A and B.

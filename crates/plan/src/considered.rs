@@ -6,7 +6,7 @@ use std::collections::HashMap;
 use std::sync::{Mutex, PoisonError};
 
 use pgemm_ir::{Element, OperandMajor};
-use pgemm_kernels::{Cluster, OutputMajor, Spec, catalogue};
+use pgemm_kernels::{Cluster, Loader, OutputMajor, Spec, catalogue};
 
 use crate::heuristic::RatedSpec;
 use crate::precision::Precision;
@@ -17,8 +17,8 @@ const TILES: usize = 12;
 /// Cycles of the reduction of a tile that is split along k, for the bound.
 const REDUCTION_CYCLES: f64 = 4000.0;
 
-/// Types of A, B and D, precision, and majors of A and B.
-pub(crate) type Key = ([Element; 3], Precision, [OperandMajor; 2]);
+/// Types of A, B and D, precision, and majors and loaders of A and B.
+pub(crate) type Key = ([Element; 3], Precision, [OperandMajor; 2], [Loader; 2]);
 
 /// A tile with its warpgroups, schedule and depth, on one side of a swap.
 struct Tile {
@@ -46,9 +46,9 @@ impl Table {
         *tables.entry(key).or_insert_with(|| Box::leak(Box::new(Table::new(key))))
     }
 
-    fn new(([a_type, b_type, output], precision, [a, b]): Key) -> Table {
-        let tiles = |operands, majors, d_major| {
-            let specs = catalogue::rule(operands, majors, d_major, output);
+    fn new(([a_type, b_type, output], precision, [a, b], [of_a, of_b]): Key) -> Table {
+        let tiles = |operands, majors, loaders, d_major| {
+            let specs = catalogue::rule(operands, majors, loaders, d_major, output);
             let mut tiles: Vec<Tile> = Vec::new();
             for spec in specs.filter(|spec| Precision::of(spec) == precision) {
                 let rated = RatedSpec::new(spec);
@@ -60,8 +60,8 @@ impl Table {
             tiles
         };
         Table([
-            tiles([a_type, b_type], (a, b), OutputMajor::N),
-            tiles([b_type, a_type], (b, a), OutputMajor::M),
+            tiles([a_type, b_type], (a, b), [of_a, of_b], OutputMajor::N),
+            tiles([b_type, a_type], (b, a), [of_b, of_a], OutputMajor::M),
         ])
     }
 

@@ -366,8 +366,9 @@ pub enum PlanError {
 
     /// The named kernel is for another kind of problem.
     #[error(
-        "the kernel {spec} does not compute this problem: its types or majors differ. Leave the \
-         spec out, or take one from `pgemm kernel list` that has the problem's"
+        "the kernel {spec} does not compute this problem: its types, its majors or the loaders of \
+         its operands do not fit. Leave the spec out, or take one from `pgemm kernel list` that \
+         has the problem's types and majors"
     )]
     SpecMismatch {
         /// The named kernel.

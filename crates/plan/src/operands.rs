@@ -2,10 +2,10 @@
 //! before.
 //!
 //! TMA reads lines that begin at multiples of 16 bytes, and wgmma reads tf32 and 8-bit operands
-//! along k only. An operand that the GEMM kernel cannot read in place is first repacked into a
-//! supported layout, or split into the terms of its precision. The planner then plans the problem
-//! as the kernel sees it: a [`PlannedProblem`]. A problem with a column-major D is planned as its
-//! transpose. For tf32 there can be several ways to access the operands.
+//! along k only. An operand that TMA cannot read is loaded by threads of the GEMM kernel, repacked
+//! into a supported layout by a kernel before it, or split into the terms of its precision. The
+//! planner then plans the problem as the kernel sees it: a [`PlannedProblem`]. A problem with a
+//! column-major D is planned as its transpose. There can be several ways to access the operands.
 
 mod repack;
 #[cfg(test)]
@@ -14,7 +14,7 @@ mod tests;
 use std::fmt;
 
 use pgemm_ir::Element;
-use pgemm_kernels::{Majors, Product, SplitSpec, TMA_ALIGN_BYTES};
+use pgemm_kernels::{LEAST_BYTES_FOR_THREADS, Loader, Majors, Product, SplitSpec, TMA_ALIGN_BYTES};
 use serde::Serialize;
 
 use crate::batch::Batch;
@@ -33,9 +33,11 @@ const LINE_BYTES: u64 = 128;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum OperandAccess {
-    /// The kernel reads the operand in place.
+    /// The kernel reads the operand in place, by TMA.
     #[default]
     InPlace,
+    /// Threads of the kernel load the operand in place.
+    ByThreads,
     /// The operand is copied to lines that TMA can read. The major stays.
     #[serde(rename = "laid_out")]
     Repacked,
@@ -50,6 +52,16 @@ pub enum OperandAccess {
 }
 
 impl OperandAccess {
+    /// Whether a kernel before the GEMM kernel copies the operand.
+    pub fn copies(self) -> bool {
+        !matches!(self, OperandAccess::InPlace | OperandAccess::ByThreads)
+    }
+
+    /// What loads the operand in the GEMM kernel.
+    fn loader(self) -> Loader {
+        if self == OperandAccess::ByThreads { Loader::Threads } else { Loader::Tma }
+    }
+
     /// Whether the kernel's lines run across those of the operand.
     fn changes_major(self) -> bool {
         matches!(self, OperandAccess::RepackedAlongK | OperandAccess::SplitAlongK)
@@ -60,6 +72,7 @@ impl fmt::Display for OperandAccess {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             OperandAccess::InPlace => "in place",
+            OperandAccess::ByThreads => "loaded by threads",
             OperandAccess::Repacked => "repacked",
             OperandAccess::RepackedAlongK => "repacked along k",
             OperandAccess::Split => "split into terms",
@@ -79,9 +92,19 @@ pub struct OperandAccesses {
 }
 
 impl OperandAccesses {
-    /// Whether both operands are read in place.
+    /// Whether both operands are read in place, by TMA.
     pub fn are_in_place(&self) -> bool {
         *self == OperandAccesses::default()
+    }
+
+    /// Whether a kernel before the GEMM kernel copies an operand.
+    pub fn copy(&self) -> bool {
+        self.a.copies() || self.b.copies()
+    }
+
+    /// What loads A and B in the GEMM kernel.
+    pub(crate) fn loaders(&self) -> [Loader; 2] {
+        [self.a.loader(), self.b.loader()]
     }
 }
 
@@ -169,9 +192,17 @@ impl Request {
         let Request { source, config, unread, .. } = self;
         let ([a, b], split) = (config.operands(), terms(config));
         let Batch { a: a_stride, b: b_stride, .. } = source.batch;
+        // A kernel whose threads load an operand can be named for an aligned operand too.
+        let by_threads = config.spec.is_some_and(|spec| spec.threads_load());
         let possible = |operand: OperandLayout, element, lines, stride, aligned| match split {
             _ if *unread => vec![OperandAccess::InPlace],
-            None => possible_accesses(operand, element, lines, stride, aligned),
+            None => {
+                let mut all = possible_accesses(operand, element, lines, stride, aligned);
+                if by_threads && all[0] == OperandAccess::InPlace {
+                    all.extend(by_threads_if_possible(operand, element, lines));
+                }
+                all
+            }
             Some(_) if operand.major == Major::K => vec![OperandAccess::Split],
             Some(_) => vec![OperandAccess::SplitAlongK],
         };
@@ -216,8 +247,8 @@ impl Request {
         };
         // Repacked matrices lie one after another.
         let stride = |access, stride, (lines, _): (usize, usize), operand: OperandLayout| {
-            let in_place = access == OperandAccess::InPlace || stride == 0;
-            if in_place { stride } else { lines.saturating_mul(operand.leading_dimension) }
+            let copied = OperandAccess::copies(access) && stride != 0;
+            if copied { lines.saturating_mul(operand.leading_dimension) } else { stride }
         };
         let batch = Batch {
             a: stride(accesses.a, a_stride, problem.a_lines(), problem.a),
@@ -242,7 +273,8 @@ impl PlannedProblem {
     }
 
     /// The valid problem with each possible way to access its operands; at least one. Candidates
-    /// that repack fewer bytes come first. They differ in the majors that the kernel sees.
+    /// in which TMA loads all operands come first, and among them those that repack fewer bytes.
+    /// They differ in the majors that the kernel sees, and in what loads the operands.
     pub fn candidates(
         problem: &Problem,
         config: &Config,
@@ -253,7 +285,10 @@ impl PlannedProblem {
         let accesses = request.accesses(alignment).into_iter();
         let mut candidates: Vec<PlannedProblem> =
             accesses.map(|accesses| request.planned(accesses)).collect();
-        candidates.sort_by_key(|planned| planned.repacks().bytes);
+        let by_threads = |planned: &PlannedProblem| {
+            planned.accesses.loaders().into_iter().filter(|loader| *loader == Loader::Threads)
+        };
+        candidates.sort_by_key(|planned| (by_threads(planned).count(), planned.repacks().bytes));
         candidates
     }
 
@@ -266,9 +301,10 @@ impl PlannedProblem {
         Request::new(problem, config).planned(accesses)
     }
 
-    /// Whether the kernel of a choice has the majors of this problem.
-    pub fn has_majors_of(&self, choice: &Choice) -> bool {
+    /// Whether the kernel of a choice reads operands of these majors, in this way.
+    pub fn is_read_by(&self, choice: &Choice) -> bool {
         choice.has_majors(self.problem.a.major, self.problem.b.major)
+            && choice.loaders() == self.accesses.loaders()
     }
 
     /// Reorders a pair that belongs to `[A, B]` of the requested problem into the operand order of
@@ -283,19 +319,20 @@ fn majors_of(element: Element) -> Majors {
     Product::of(element, element).map_or(Majors::K, |product| product.majors)
 }
 
-/// The possible accesses of an operand, in place first. There is one, except for tf32 operands that
-/// are not K-major. These have two, because kernels can read one such operand through registers.
+/// The possible accesses of an operand, in place first. There is one, with two exceptions. tf32
+/// operands that are not K-major have two, because kernels can read one such operand through
+/// registers. Operands that are not aligned may be loaded by threads.
 fn possible_accesses(
     operand: OperandLayout,
     element: Element,
-    (lines, _): (usize, usize),
+    lines @ (count, _): (usize, usize),
     batch_stride: usize,
     aligned: bool,
 ) -> Vec<OperandAccess> {
     let bytes = u64::from(element.bytes());
     let stride = operand.leading_dimension as u64 * bytes;
     // The stride of a single line does not matter.
-    let lines_fit = lines == 1 || stride > 0 && stride.is_multiple_of(TMA_ALIGN_BYTES);
+    let lines_fit = count == 1 || stride > 0 && stride.is_multiple_of(TMA_ALIGN_BYTES);
     let matrices_fit = (batch_stride as u64).wrapping_mul(bytes).is_multiple_of(TMA_ALIGN_BYTES);
     let in_place = aligned && operand.step == 1 && lines_fit && matrices_fit;
     match (operand.major, majors_of(element)) {
@@ -305,7 +342,29 @@ fn possible_accesses(
         }
         (_, Majors::KOrAFromRegisters | Majors::K) => return vec![OperandAccess::RepackedAlongK],
     }
-    vec![if in_place { OperandAccess::InPlace } else { OperandAccess::Repacked }]
+    if in_place {
+        return vec![OperandAccess::InPlace];
+    }
+    let mut all = vec![OperandAccess::Repacked];
+    all.extend(by_threads_if_possible(operand, element, lines));
+    all
+}
+
+/// The access of an operand that threads of a kernel load, if a kernel does that. TMA may be able
+/// to read the operand too.
+fn by_threads_if_possible(
+    operand: OperandLayout,
+    element: Element,
+    (lines, length): (usize, usize),
+) -> Option<OperandAccess> {
+    let major = operand.major == Major::K || majors_of(element) == Majors::Any;
+    let between = (lines as u64 - 1).saturating_mul(operand.leading_dimension as u64);
+    let bytes = between.saturating_add(length as u64).saturating_mul(element.bytes().into());
+    let possible = element.bytes() <= Loader::MOST_ELEMENT_BYTES
+        && major
+        && operand.step == 1
+        && bytes >= LEAST_BYTES_FOR_THREADS;
+    possible.then_some(OperandAccess::ByThreads)
 }
 
 /// The layout of an operand as the kernel sees it.
@@ -325,7 +384,7 @@ fn planned_layout(
         OperandAccess::InPlace if lines == 1 => {
             return OperandLayout::new(operand.major, length.max(1).next_multiple_of(unit));
         }
-        OperandAccess::InPlace => return operand,
+        OperandAccess::InPlace | OperandAccess::ByThreads => return operand,
         OperandAccess::RepackedAlongK => (Major::K, lines),
         _ => (operand.major, length),
     };

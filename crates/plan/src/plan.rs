@@ -147,9 +147,12 @@ impl Plan {
             choice.with_epilogue(planned.config.epilogue.shape()).spec.validate().is_ok()
         };
         let found = tuned.tuned(&ProblemKey::of_planned(planned));
-        plans.tuned = found.filter(|found| fits(found.choice)).map(|found| {
+        plans.tuned = found.filter(|found| fits(found.choice)).and_then(|found| {
             let day = found.date.split('T').next().unwrap_or_default();
-            Plan::new(found.choice, planned, device, format!("tuned on {day}"))
+            // What loads the operands may differ from the heuristic's choice.
+            let mut accesses = plans.accesses.iter();
+            let planned = accesses.find(|planned| planned.is_read_by(&found.choice))?;
+            Some(Plan::new(found.choice, planned, device, format!("tuned on {day}")))
         });
         Ok(plans)
     }
@@ -256,6 +259,7 @@ impl Candidates {
                 let specs = considered_for(
                     &planned.problem,
                     (operands, output, precision),
+                    planned.accesses.loaders(),
                     (shape, sms),
                     config.swapped,
                 );
@@ -277,7 +281,7 @@ impl Candidates {
 
     /// The problem as the kernel of a choice sees it.
     fn planned(&self, choice: &Choice) -> &PlannedProblem {
-        let planned = self.accesses.iter().find(|planned| planned.has_majors_of(choice));
+        let planned = self.accesses.iter().find(|planned| planned.is_read_by(choice));
         planned.unwrap_or(&self.accesses[0])
     }
 
@@ -359,7 +363,7 @@ fn by_name(accesses: &[PlannedProblem], sms: u32) -> Result<Option<Choice>> {
     let Some(spec) = config.spec else { return Ok(None) };
     let plain = Choice::plain(spec);
     let types = (plain.operands(), spec.output) == (config.operands(), config.output_dtype());
-    let planned = accesses.iter().find(|planned| types && planned.has_majors_of(&plain));
+    let planned = accesses.iter().find(|planned| types && planned.is_read_by(&plain));
     let Some(planned) = planned else { return Err(PlanError::SpecMismatch { spec }) };
     config.check_epilogue_of(&spec)?;
     // Rated as the kernel without an epilogue.

@@ -157,8 +157,28 @@ impl ProblemKey {
     }
 
     /// Every spec of the rule that can compute the problem, whether the catalogue lists it or not.
-    pub fn rule(&self) -> impl Iterator<Item = Spec> + use<> {
-        rule_for(&self.problem(), self.operands(), self.output, self.precision)
+    /// There is a list for each way to access the operands.
+    pub fn rule(&self) -> Vec<(PlannedProblem, Vec<Spec>)> {
+        let (operands, output, precision) = (self.operands(), self.output, self.precision);
+        let specs = |planned: PlannedProblem| {
+            let loaders = planned.accesses.loaders();
+            let specs = rule_for(&planned.problem, operands, output, precision, loaders).collect();
+            (planned, specs)
+        };
+        self.accesses().into_iter().map(specs).collect()
+    }
+
+    /// [`problem`](Self::problem) with each way to access its operands.
+    fn accesses(&self) -> Vec<PlannedProblem> {
+        PlannedProblem::candidates(&self.problem(), &self.config(), OperandAlignment::ALIGNED)
+    }
+
+    /// Estimated cycles of a choice for the problem on `sms` SMs, with those of repack kernels.
+    /// `None` if the choice does not fit the problem.
+    pub fn cycles(&self, choice: &Choice, sms: u32) -> Option<f64> {
+        let planned = self.accesses().into_iter().find(|planned| planned.is_read_by(choice))?;
+        let own = crate::heuristic::cycles(choice, Shape::of_planned(&planned), sms);
+        Some(own + planned.repack_cycles())
     }
 
     /// Whether the kernel of a choice has the majors of the problem.

@@ -91,6 +91,10 @@ pub fn features(path: &Path, sms: u32) -> Result<String> {
     for line in lines(path)? {
         let Some(key) = line.problem.as_deref().and_then(key_of) else { continue };
         let shape = key.shape();
+        // The trees correct kernels alone.
+        if shape.after_repack() {
+            continue;
+        }
         for (choice, us) in timings(&line.blocks) {
             let Some((estimate, features)) = heuristic::features_of(&choice, shape, sms) else {
                 continue;
@@ -145,11 +149,8 @@ fn timings(blocks: &[Block]) -> Vec<(Choice, f64)> {
 /// The time of the choice with the least estimate over the shortest time. `None` if nothing was
 /// timed.
 fn regret(key: &ProblemKey, blocks: &[Block], sms: u32) -> Option<f64> {
-    let shape = key.shape();
-    let timed: Vec<(f64, f64)> = timings(blocks)
-        .into_iter()
-        .map(|(choice, us)| (heuristic::cycles(&choice, shape, sms), us))
-        .collect();
+    let estimate = |(choice, us): (Choice, f64)| Some((key.cycles(&choice, sms)?, us));
+    let timed: Vec<(f64, f64)> = timings(blocks).into_iter().filter_map(estimate).collect();
     let pick = timed.iter().min_by(|a, b| a.0.total_cmp(&b.0))?.1;
     let best = timed.iter().map(|(_, us)| *us).min_by(f64::total_cmp)?;
     Some(pick / best)

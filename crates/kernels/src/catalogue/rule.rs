@@ -6,7 +6,9 @@ use pgemm_ir::{Element, OperandMajor};
 use super::PROMOTION_8;
 use super::shapes::SPAN_BYTES;
 use crate::epilogue::EpilogueShape;
-use crate::spec::{Cluster, MainloopSpec, Schedule, Spec, Summation, Tile, WgmmaSpec, WorkSource};
+use crate::spec::{
+    Cluster, Loader, MainloopSpec, Schedule, Spec, Summation, Tile, WgmmaSpec, WorkSource,
+};
 use crate::tiles::staging::OutputMajor;
 
 /// Rows of a tile with its consumer warpgroups and schedule.
@@ -29,10 +31,11 @@ const MOST_STAGES: u32 = 16;
 const FEWEST_STAGES: u32 = 3;
 
 /// Every wgmma kernel of the rule for operands of these types and majors, in all the ways in which
-/// sums of these types are added up. Widths of tiles are all multiples of 8.
+/// sums of these types are added up. `loaders` load A and B. Widths of tiles are all multiples of 8.
 pub fn rule(
     operands: [Element; 2],
     (a_major, b_major): (OperandMajor, OperandMajor),
+    loaders: [Loader; 2],
     d_major: OutputMajor,
     output: Element,
 ) -> impl Iterator<Item = Spec> {
@@ -49,7 +52,7 @@ pub fn rule(
         ROWS.into_iter().flat_map(move |rows| depths.into_iter().map(move |k| (summation, rows, k)))
     });
     ways.flat_map(move |(summation, (m, warpgroups, schedule), k)| {
-        let wgmma = WgmmaSpec { summation, ..WgmmaSpec::new(warpgroups, schedule) };
+        let wgmma = WgmmaSpec { summation, loaders, ..WgmmaSpec::new(warpgroups, schedule) };
         let plain = Spec {
             a,
             b,

@@ -74,6 +74,11 @@ pub enum Loader {
     Threads,
 }
 
+impl Loader {
+    /// Bytes of the largest elements that threads load. Elements of tf32 would have to be rounded.
+    pub const MOST_ELEMENT_BYTES: u32 = 2;
+}
+
 impl WgmmaSpec {
     /// A mainloop that sums in the tensor core's own accumulators.
     pub const fn new(warpgroups: u32, schedule: Schedule) -> Self {

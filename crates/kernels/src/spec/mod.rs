@@ -160,6 +160,11 @@ impl Spec {
         self.wgmma().map_or(Loader::Tma, |wgmma| wgmma.loader(side))
     }
 
+    /// Whether threads load an operand.
+    pub fn threads_load(&self) -> bool {
+        self.wgmma().is_some_and(WgmmaSpec::threads_load)
+    }
+
     /// The terms whose sum each element of the operands is. `None` if elements are stored as they
     /// are.
     pub fn terms(&self) -> Option<Terms> {

@@ -230,7 +230,7 @@ impl Spec {
             return Ok(());
         }
         let what = "a kernel whose threads load an operand";
-        if self.a.bytes() > 2 {
+        if self.a.bytes() > Loader::MOST_ELEMENT_BYTES {
             let limit = format!("has operands of 1 or 2 bytes an element, and {} has 4", self.a);
             return self.refuse(what, limit);
         }

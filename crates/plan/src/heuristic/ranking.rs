@@ -9,7 +9,7 @@ use crate::choice::Choice;
 use crate::split::Split;
 
 /// Choices whose estimates the trees correct: so many with the least estimates.
-const CORRECTED: usize = 12;
+pub(super) const CORRECTED: usize = 12;
 
 /// Choices with their estimates, fastest first. The iterator finds the next choice on demand;
 /// nothing is sorted in advance. Those with the least estimates come first, in the order of their

@@ -37,7 +37,8 @@ impl RatedSpec {
         RatedSpec { spec, model }
     }
 
-    /// Estimated cycles of a choice of this spec, corrected by the trees.
+    /// Estimated cycles of a choice of this spec, corrected by the trees. The trees know no kernels
+    /// whose threads load operands.
     pub(super) fn corrected(&self, placement: &TilePlacement, choice: &Choice) -> f64 {
         match self.features(placement, choice) {
             Some((cycles, features)) => cycles * correction(&features).exp(),
@@ -46,13 +47,16 @@ impl RatedSpec {
     }
 
     /// Estimated cycles before the trees correct them, and the features from which they do. `None`
-    /// for a spec without wgmma.
+    /// for a spec that the trees do not know.
     pub(super) fn features(
         &self,
         placement: &TilePlacement,
         choice: &Choice,
     ) -> Option<(f64, [f32; FEATURES])> {
         let Model::Wgmma(model) = &self.model else { return None };
+        if self.spec.threads_load() {
+            return None;
+        }
         let terms = model.estimate(placement, choice);
         Some((terms.cycles, features(model, &terms, placement, choice)))
     }

@@ -66,8 +66,13 @@ impl Shape {
             matrices: [batch.a, batch.b].map(|stride| batch.matrices(stride) as u64),
             activated: config.epilogue.activation().is_some_and(|activation| activation.is_long()),
             by_threads: !d.is_moved_by_tma(line, config.output_dtype()),
-            after_repack: !accesses.are_in_place(),
+            after_repack: accesses.copy(),
         }
+    }
+
+    /// Whether a repack kernel runs before the GEMM kernel.
+    pub fn after_repack(&self) -> bool {
+        self.after_repack
     }
 
     /// The shape with A and B, and m and n, exchanged.

@@ -5,7 +5,7 @@
 //! `benchmarks/results/rule.jsonl`; bf16, all majors), except where their comment names something
 //! else. Cycles are those of a clock of 1.7 GHz.
 
-use pgemm_kernels::{OutputMajor, Schedule, Spec, Terms, WgmmaSpec};
+use pgemm_kernels::{Loader, OutputMajor, Schedule, Side, Spec, Terms, WgmmaSpec};
 
 use super::placement::TilePlacement;
 use super::{SERIAL_CYCLES, fourth_power};
@@ -30,6 +30,16 @@ const STAGE_CYCLES: f64 = 204.0;
 
 /// Cycles from the issue of a load to its arrival. In this time the ring is filled at most once.
 const LOAD_LATENCY_CYCLES: f64 = 2456.0;
+
+/// Cycles from the issue of a thread's loads to their arrival, in a kernel whose threads load
+/// operands, and cycles of a pass in which each thread stores a chunk of 16 bytes. The loads of one
+/// stage are in flight at a time. The latency is a guess. A pass has some 55 instructions, of which
+/// a warp issues one per cycle.
+const THREAD_LOAD_LATENCY_CYCLES: f64 = 1100.0;
+const THREAD_LOAD_CYCLES_PER_PASS: f64 = 60.0;
+
+/// Bytes of a pass.
+const PASS_BYTES: f64 = 2048.0;
 
 /// Bytes of shared memory that a stage's MMAs read and its loads write per cycle.
 const SMEM_BYTES_PER_CYCLE: f64 = 212.0;
@@ -184,7 +194,7 @@ pub(super) struct WgmmaModel {
     /// Rows of A and columns of B that a stage holds, padding included.
     held: [f64; 2],
     /// The sum of the fourth powers of the cycles that a stage takes for the tensor cores, for
-    /// shared memory and for the latency of its loads.
+    /// shared memory, for the latency of its loads, and for threads that load operands.
     per_stage: f64,
     /// Cycles of a stage for the tensor cores and for shared memory.
     pub(super) math: f64,
@@ -232,7 +242,14 @@ impl WgmmaModel {
         let read = products * depth_bytes * (tile_m / 64.0) * (64.0 + tile_n);
         let shared = (read + stage_bytes) / SMEM_BYTES_PER_CYCLE;
         let late = LOAD_LATENCY_CYCLES / f64::from(spec.stages);
-        let per_stage = [math.max(STAGE_CYCLES), shared, late].map(fourth_power);
+        let by_threads = [Side::M, Side::N].into_iter().zip([spec.a_tile(), spec.b_tile()]);
+        let by_threads = by_threads.filter(|(side, _)| wgmma.loader(*side) == Loader::Threads);
+        let passes: f64 = by_threads.map(|(_, tile)| f64::from(tile.bytes()) / PASS_BYTES).sum();
+        let stored = match passes {
+            0.0 => 0.0,
+            some => THREAD_LOAD_LATENCY_CYCLES + THREAD_LOAD_CYCLES_PER_PASS * some,
+        };
+        let per_stage = [math.max(STAGE_CYCLES), shared, late, stored].map(fourth_power);
 
         let staging = spec.staging();
         let steps = f64::from(staging.steps());

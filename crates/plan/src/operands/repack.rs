@@ -97,7 +97,7 @@ impl PlannedProblem {
                           stride,
                           to: OperandLayout,
                           element: Element| {
-            if access == OperandAccess::InPlace {
+            if !access.copies() {
                 return None;
             }
             let (lines, length): (usize, usize) = lines;

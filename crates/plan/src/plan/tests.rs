@@ -210,7 +210,7 @@ fn operands_of_two_types_change_places_with_them() {
             assert_eq!((named.operands(), named.output_dtype()), ([a, b], output));
         }
         // Few rows of D become the columns of a narrow tile.
-        assert_eq!(plans[0].swapped(), shape[0] == 8, "{}", plans[0].spec);
+        assert!(plans[0].swapped() || shape[0] > 8, "{}", plans[0].spec);
         let again = Config::for_choice(plans[0].choice());
         assert_eq!(Plan::candidates(&problem, &again, 132).unwrap()[0].spec, plans[0].spec);
     }
@@ -295,7 +295,7 @@ fn types_and_scalars_without_a_kernel_are_refused() {
     let spec = "e4m3_e5m2-kk-bf16-128x256x128-s4-w2-c1x1".parse().unwrap();
     let other = Config::new(Element::E4m3);
     let text = refused(&Config { spec: Some(spec), ..other }, &fine);
-    assert!(text.contains("its types or majors differ"), "{text}");
+    assert!(text.contains("its types, its majors"), "{text}");
 }
 
 #[test]
