@@ -98,13 +98,27 @@ fn check_as(config: &Config, problem: Problem, off: [usize; 4]) -> OperandAccess
 
 #[test]
 fn operands_at_any_address_are_read() {
-    use OperandAccess::{InPlace, Repacked, RepackedAlongK};
+    use OperandAccess::{ByThreads, InPlace, Repacked, RepackedAlongK};
     let problem = |a, b| Problem::new(40, 48, 32, a, b).with_alpha(2.0).with_beta(-1.0);
     let (k, m, n) = (Major::K, Major::M, Major::N);
     let accesses = |a, b| OperandAccesses { a, b };
     assert_eq!(check(problem(k, n), Element::Bf16, [0; 4]), accesses(InPlace, InPlace));
-    assert_eq!(check(problem(k, n), Element::Bf16, [1, 0, 0, 0]), accesses(Repacked, InPlace));
-    assert_eq!(check(problem(m, k), Element::Bf16, [0, 3, 1, 2]), accesses(InPlace, Repacked));
+    // The name of a kernel says what loads the operands. By threads, addresses may be aligned too.
+    let named = |loads: &str, problem: Problem, off| {
+        let [a, b] = [(problem.a.major, 'm'), (problem.b.major, 'n')]
+            .map(|(major, other)| if major == k { 'k' } else { other });
+        let spec = format!("bf16-{a}{b}-bf16-64x48x64-s4-w1-c1x1{loads}");
+        check_as(&Config::for_spec(spec.parse().unwrap()), problem, off)
+    };
+    let (row, column) = (problem(k, n), problem(m, k));
+    assert_eq!(named("", row, [1, 0, 0, 0]), accesses(Repacked, InPlace));
+    assert_eq!(named("", column, [0, 3, 1, 2]), accesses(InPlace, Repacked));
+    assert_eq!(named("-threads_a", row, [1, 0, 0, 0]), accesses(ByThreads, InPlace));
+    assert_eq!(named("-threads_a", row, [0, 1, 0, 0]), accesses(ByThreads, Repacked));
+    assert_eq!(named("-threads_ab", row, [0, 5, 1, 0]), accesses(ByThreads, ByThreads));
+    assert_eq!(named("-threads_b", column, [0, 3, 1, 2]), accesses(InPlace, ByThreads));
+    let odd = problem(m, n).with_a_leading_dimension(43).with_b_leading_dimension(49);
+    assert_eq!(named("-threads_ab", odd, [1, 2, 0, 0]), accesses(ByThreads, ByThreads));
     assert_eq!(
         check(problem(m, n), Element::S8, [5, 1, 1, 3]),
         accesses(RepackedAlongK, RepackedAlongK)
@@ -127,7 +141,7 @@ fn operands_at_any_address_are_read() {
 /// Packed, in the lines of others, one for all, at strides that TMA does not take.
 #[test]
 fn batches_are_multiplied_however_they_lie() {
-    use OperandAccess::{InPlace, Repacked, RepackedAlongK};
+    use OperandAccess::{ByThreads, InPlace, Repacked, RepackedAlongK};
     let (k, m, n) = (Major::K, Major::M, Major::N);
     let accesses = |a, b| OperandAccesses { a, b };
     let problem = |a, b| Problem::new(24, 40, 32, a, b).with_alpha(2.0).with_beta(-1.0);
@@ -136,7 +150,11 @@ fn batches_are_multiplied_however_they_lie() {
     let shared = packed.with_b_batch_stride(0).with_c_batch_stride(0);
     assert_eq!(check(shared, Element::Bf16, [0, 0, 1, 0]), accesses(InPlace, InPlace));
     let odd = packed.with_a_batch_stride(801).with_d_batch_stride(1003);
-    assert_eq!(check(odd, Element::Bf16, [0; 4]), accesses(Repacked, InPlace));
+    for (loads, access) in [("", Repacked), ("-threads_a", ByThreads)] {
+        let spec = format!("bf16-kn-bf16-64x40x64-s4-w1-c1x1{loads}").parse().unwrap();
+        let found = check_as(&Config::for_spec(spec), odd, [0; 4]);
+        assert_eq!(found, accesses(access, InPlace));
+    }
     assert_eq!(
         check(odd.with_c_batch_stride(7), Element::F64, [1; 4]),
         accesses(Repacked, Repacked)
