@@ -1,5 +1,6 @@
-//! The catalogue as a rule: every wgmma kernel that [`Spec::validate`] allows, with the deepest
-//! ring that fits, in the shapes that are worth considering.
+//! The catalogue as a rule: every wgmma kernel that [`Spec::validate`] allows, in the shapes that
+//! are worth considering. Rings are the deepest that fit. Small kernels also have the deepest ring
+//! with which two CTAs fit on an SM, so that the next launch can begin beside the last one.
 
 use pgemm_ir::{Element, OperandMajor};
 
@@ -69,12 +70,15 @@ pub fn rule(
             source: WorkSource::Launch,
         };
         (8..=256).step_by(8).flat_map(move |n| {
-            CLUSTERS.into_iter().filter_map(move |(along_m, along_n)| {
+            CLUSTERS.into_iter().flat_map(move |(along_m, along_n)| {
                 let cluster = Cluster { m: along_m, n: along_n };
                 let spec = Spec { tile: Tile { n, ..plain.tile }, cluster, ..plain };
-                let stages = spec.most_stages().min(MOST_STAGES);
-                let spec = Spec { stages, ..spec };
-                (stages >= FEWEST_STAGES && spec.validate().is_ok()).then_some(spec)
+                let most = spec.most_stages().min(MOST_STAGES);
+                let of_pair = spec.most_stages_of_pair().filter(|stages| *stages < most);
+                let rings = [Some(most), of_pair].into_iter().flatten();
+                rings
+                    .map(move |stages| Spec { stages, ..spec })
+                    .filter(|spec| spec.stages >= FEWEST_STAGES && spec.validate().is_ok())
             })
         })
     })

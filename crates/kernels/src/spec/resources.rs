@@ -208,6 +208,13 @@ impl Spec {
         self.fitting_stages(self.smem_limit())
     }
 
+    /// Number of stages of the deepest ring with which two CTAs fit on an SM. `None` if their
+    /// registers do not fit.
+    pub fn most_stages_of_pair(&self) -> Option<u32> {
+        let fits = self.resources().ctas_by_registers >= 2;
+        fits.then(|| self.fitting_stages(share_of_sm(2)))
+    }
+
     /// Bytes that the kernel needs with the fewest staging buffers, and bytes that it may use.
     pub(super) fn least_smem(&self) -> (u32, u32) {
         let ring = self.stages.saturating_mul(self.stage_bytes());

@@ -8,7 +8,7 @@ use crate::choice::Choice;
 use crate::split::Split;
 
 /// The number of features.
-pub const FEATURES: usize = 40;
+pub const FEATURES: usize = 41;
 
 /// The names of the features, in their order.
 pub const NAMES: [&str; FEATURES] = [
@@ -52,6 +52,7 @@ pub const NAMES: [&str; FEATURES] = [
     "last wave",
     "waves",
     "busiest pair",
+    "CTAs that fit on an SM",
 ];
 
 /// The features of an estimate. Parts of the estimate are fractions of the whole, and parts of a
@@ -115,6 +116,7 @@ pub(super) fn features(
         ctas.fract(),
         ctas.min(5.0),
         terms.busiest.min(9.0),
+        model.ctas_per_sm,
     ]
     .map(|feature| feature as f32)
 }

@@ -211,6 +211,8 @@ pub(super) struct WgmmaModel {
     between: f64,
     /// Cycles of a launch.
     launch: f64,
+    /// CTAs that fit on an SM. All but one belong to the next launch.
+    pub(super) ctas_per_sm: f64,
 }
 
 impl WgmmaModel {
@@ -292,6 +294,7 @@ impl WgmmaModel {
                 },
             between: if large && !in_turns { TILE_GAP_CYCLES_PER_BYTE * bytes } else { 0.0 },
             launch: LAUNCH_CYCLES + CLUSTER_CYCLES * f64::from(spec.cluster.size()).log2(),
+            ctas_per_sm: f64::from(spec.resources().ctas_per_sm),
         }
     }
 
