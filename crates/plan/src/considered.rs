@@ -14,6 +14,11 @@ use crate::precision::Precision;
 /// Tiles whose clusters are estimated.
 const TILES: usize = 12;
 
+/// Steps between heights and between widths of tiles, and one more than the most steps of either.
+const ROW_STEP: u32 = 64;
+const COLUMN_STEP: u32 = 8;
+const STEPS: usize = 33;
+
 /// Cycles of the reduction of a tile that is split along k, for the bound.
 const REDUCTION_CYCLES: f64 = 4000.0;
 
@@ -22,9 +27,9 @@ pub(crate) type Key = ([Element; 3], Precision, [OperandMajor; 2], [Loader; 2]);
 
 /// A tile with its warpgroups, schedule and depth, on one side of a swap.
 struct Tile {
-    /// Rows, columns and depth.
-    m: u64,
-    n: u64,
+    /// Rows and columns, in steps of [`ROW_STEP`] and [`COLUMN_STEP`], and depth.
+    m: usize,
+    n: usize,
     k: u64,
     /// Least cycles of a stage and of an epilogue.
     stage: f64,
@@ -68,18 +73,19 @@ impl Table {
     /// The kernels worth estimating for `batch` products of these extents on `sms` SMs. `swapped`
     /// says whether operands are exchanged, if that is not left open.
     pub(crate) fn considered(
-        &self,
+        &'static self,
         extents: [u64; 3],
         batch: u64,
         sms: u32,
         swapped: Option<bool>,
-    ) -> Vec<&RatedSpec> {
+    ) -> Vec<&'static RatedSpec> {
         let [m, n, k] = extents;
         let sides = [([m, n, k], false), ([n, m, k], true)];
-        let mut bounded: Vec<(f64, &Tile)> = Vec::with_capacity(1024);
+        let mut bounded: Vec<(f64, [u64; 2], &'static Tile)> = Vec::with_capacity(1024);
         for (tiles, (extents, is_swapped)) in self.0.iter().zip(sides) {
             if swapped.is_none_or(|wanted| wanted == is_swapped) {
-                let bound = |tile| (Tile::bound(tile, extents, batch, sms), tile);
+                let bounds = Bounds::new(extents, batch, sms);
+                let bound = |tile| (bounds.of(tile), bounds.tiles(tile), tile);
                 bounded.extend(tiles.iter().map(bound));
             }
         }
@@ -87,15 +93,30 @@ impl Table {
             bounded.select_nth_unstable_by(TILES - 1, |a, b| a.0.total_cmp(&b.0));
             bounded.truncate(TILES);
         }
-        bounded.into_iter().flat_map(|(_, tile)| &tile.specs).collect()
+        // A cluster of twice as many CTAs as there are tiles would be half idle.
+        let fits = |[rows, columns]: [u64; 2], rated: &RatedSpec| {
+            let Cluster { m, n } = rated.spec.cluster;
+            u64::from(m) < 2 * rows.max(1) && u64::from(n) < 2 * columns.max(1)
+        };
+        let specs = |(_, tiles, tile): (f64, [u64; 2], &'static Tile)| {
+            tile.specs.iter().filter(move |rated| fits(tiles, rated))
+        };
+        bounded.into_iter().flat_map(specs).collect()
     }
 }
 
 impl Tile {
     fn new(rated: RatedSpec) -> Tile {
-        let [m, n, k] = [rated.spec.tile.m, rated.spec.tile.n, rated.spec.tile.k].map(u64::from);
+        let tile = rated.spec.tile;
         let (stage, epilogue) = rated.least_cycles();
-        Tile { m, n, k, stage, epilogue, specs: vec![rated] }
+        Tile {
+            m: (tile.m / ROW_STEP) as usize,
+            n: (tile.n / COLUMN_STEP) as usize,
+            k: tile.k.into(),
+            stage,
+            epilogue,
+            specs: vec![rated],
+        }
     }
 
     /// Whether a spec differs from this tile's by its cluster and ring only.
@@ -106,17 +127,44 @@ impl Tile {
                 == Spec { cluster: alone, stages: 0, ..*spec }
         })
     }
+}
 
-    /// A bound on the cycles of a problem: its tiles in waves, or their stages divided evenly over
-    /// all SMs with a reduction.
-    fn bound(&self, [m, n, k]: [u64; 3], batch: u64, sms: u32) -> f64 {
-        let tiles = (m.div_ceil(self.m) * n.div_ceil(self.n)).saturating_mul(batch);
-        let stages = k.div_ceil(self.k).max(1) as f64;
-        let waves = tiles.div_ceil(u64::from(sms)) as f64;
-        let whole = waves * (stages * self.stage + self.epilogue);
-        let even = tiles as f64 / f64::from(sms);
-        let divided =
-            (even * stages).max(1.0) * self.stage + self.epilogue.max(even * self.epilogue);
+/// Bounds on the cycles of a problem in any tile.
+struct Bounds {
+    /// Tiles along m of each height, and along n of each width, by the number of steps.
+    rows: [u64; STEPS],
+    columns: [u64; STEPS],
+    depth: u64,
+    batch: u64,
+    sms: f64,
+}
+
+impl Bounds {
+    fn new([m, n, k]: [u64; 3], batch: u64, sms: u32) -> Bounds {
+        let tiles = |extent: u64, step: u32| {
+            std::array::from_fn(|steps| extent.div_ceil(u64::from(step) * steps.max(1) as u64))
+        };
+        let (rows, columns) = (tiles(m, ROW_STEP), tiles(n, COLUMN_STEP));
+        Bounds { rows, columns, depth: k, batch, sms: sms.into() }
+    }
+
+    /// Rows and columns of D in these tiles.
+    fn tiles(&self, tile: &Tile) -> [u64; 2] {
+        [self.rows[tile.m], self.columns[tile.n]]
+    }
+
+    /// The bound of a tile: all tiles in waves, or their stages divided evenly over all SMs with a
+    /// reduction.
+    fn of(&self, tile: &Tile) -> f64 {
+        let [rows, columns] = self.tiles(tile);
+        let tiles = rows * columns;
+        let stages = self.depth.div_ceil(tile.k).max(1) as f64;
+        let even = tiles.saturating_mul(self.batch) as f64 / self.sms;
+        // The number of waves, which is never below 1.
+        let full = even as u64;
+        let waves = full + u64::from(even > full as f64);
+        let whole = waves as f64 * (stages * tile.stage + tile.epilogue);
+        let divided = (even * stages).max(1.0) * tile.stage + tile.epilogue * even.max(1.0);
         whole.min(divided + REDUCTION_CYCLES)
     }
 }

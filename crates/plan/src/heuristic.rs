@@ -56,7 +56,7 @@ const SERIAL_CYCLES: f64 = 1150.0;
 /// `[m, n, k]` stand for one product whose operands consist of whole L2 lines.
 pub fn cycles(choice: &Choice, shape: impl Into<Shape>, sms: u32) -> f64 {
     let placement = TilePlacement::new(choice.spec, shape.into(), sms);
-    RatedSpec::new(choice.spec).corrected(&placement, choice)
+    RatedSpec::new(choice.spec).corrected(&placement, choice.into())
 }
 
 /// The estimate of a choice before it is corrected, and the features from which it is. `None` for a
@@ -67,7 +67,7 @@ pub fn features_of(
     sms: u32,
 ) -> Option<(f64, [f32; FEATURES])> {
     let placement = TilePlacement::new(choice.spec, shape.into(), sms);
-    RatedSpec::new(choice.spec).features(&placement, choice)
+    RatedSpec::new(choice.spec).features(&placement, choice.into())
 }
 
 /// The height of a raster block in cluster tiles. It makes the tiles in flight cover a square of D,
@@ -78,7 +78,7 @@ pub fn raster_rows(spec: &Spec, m: u64, sms: u32) -> u32 {
     let rows = m.div_ceil(u64::from(tile.m * cluster.m)).max(1) as u32;
     let in_flight = f64::from(sms / cluster.size());
     let aspect = f64::from(tile.n * cluster.n) / f64::from(tile.m * cluster.m);
-    let square = (in_flight * aspect).sqrt().round().max(1.0) as u32;
+    let square = ((in_flight * aspect).sqrt() + 0.5).max(1.0) as u32;
     let groups = rows.div_ceil(square);
     rows.div_ceil(groups)
 }

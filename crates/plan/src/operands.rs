@@ -210,7 +210,24 @@ impl Request {
         let of_b = possible(source.b, b, source.b_lines(), b_stride, alignment.b);
         let both = |a| of_b.iter().map(move |&b| OperandAccesses { a, b });
         let all = of_a.iter().flat_map(|&a| both(a));
-        all.filter(|accesses| *unread || self.is_legal(*accesses)).collect()
+        all.filter(|accesses| *unread || self.is_legal(*accesses) && self.is_worthwhile(*accesses))
+            .collect()
+    }
+
+    /// Whether a kernel might be fastest with these accesses. If the larger operand is repacked, the
+    /// same launch also repacks the smaller one, so threads need not load that. The name of a kernel
+    /// decides for itself.
+    fn is_worthwhile(&self, OperandAccesses { a, b }: OperandAccesses) -> bool {
+        let Problem { m, n, batch, .. } = self.source;
+        let elements =
+            |extent: usize, stride| (extent as u64).saturating_mul(batch.matrices(stride) as u64);
+        let (of_a, of_b) = (elements(m, batch.a), elements(n, batch.b));
+        let needless = match (a, b) {
+            (OperandAccess::ByThreads, other) => other.copies() && of_a < of_b,
+            (other, OperandAccess::ByThreads) => other.copies() && of_b < of_a,
+            _ => false,
+        };
+        !needless || self.config.spec.is_some()
     }
 
     /// Whether a kernel can access both operands this way. At most one tf32 operand can go through

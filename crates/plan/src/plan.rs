@@ -202,7 +202,7 @@ pub struct Candidates {
     device: DeviceFacts,
     tuned: Option<Plan>,
     first: Option<Plan>,
-    ranking: Option<Ranking>,
+    ranking: Option<Ranking<'static>>,
 }
 
 impl Candidates {

@@ -6,11 +6,11 @@
 use pgemm_kernels::{DmmaSpec, Spec};
 
 use super::placement::TilePlacement;
+use super::rated::RunChoice;
 use super::{
     DRAM_BYTES_PER_CYCLE, LAUNCH_CYCLES, LOAD_LATENCY_CYCLES, SERIAL_CYCLES, fourth_power,
     reduction_cycles,
 };
-use crate::choice::Choice;
 use crate::decomposition::Decomposition;
 
 /// Bytes of an element.
@@ -80,8 +80,8 @@ impl DmmaModel {
     }
 
     /// Estimated cycles of a choice of this spec.
-    pub(super) fn cycles(&self, placement: &TilePlacement, choice: &Choice) -> f64 {
-        let work = placement.decompose(choice.split);
+    pub(super) fn cycles(&self, placement: &TilePlacement, run: RunChoice) -> f64 {
+        let work = placement.decompose(run.split);
         let Decomposition { tiles, k_tiles, split_tiles, workers, clusters } = work;
         // The work of the busiest CTA.
         let whole = tiles - split_tiles;
@@ -100,7 +100,7 @@ impl DmmaModel {
         let in_pair = of_both(placement.in_pair(whole), placement.in_pair(workers));
         let of_pair = (in_pair / (tiles.max(1) * k_tiles) as f64).max(1.0 / pairs);
         let dram = placement.traffic(BYTES) * of_pair / DRAM_BYTES_PER_CYCLE;
-        let launch = LAUNCH_CYCLES + if choice.dependent_launch { 0.0 } else { SERIAL_CYCLES };
+        let launch = LAUNCH_CYCLES + if run.dependent_launch { 0.0 } else { SERIAL_CYCLES };
         (fourth_power(busy) + fourth_power(dram)).sqrt().sqrt() + launch
     }
 }

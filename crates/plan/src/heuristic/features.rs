@@ -3,8 +3,8 @@
 use pgemm_kernels::{OutputMajor, Schedule, Spec};
 
 use super::placement::TilePlacement;
+use super::rated::RunChoice;
 use super::wgmma::{Estimate, WgmmaModel};
-use crate::choice::Choice;
 use crate::split::Split;
 
 /// The number of features.
@@ -58,17 +58,18 @@ pub const NAMES: [&str; FEATURES] = [
 /// The features of an estimate. Parts of the estimate are fractions of the whole, and parts of a
 /// stage fractions of the stage.
 pub(super) fn features(
+    spec: &Spec,
     model: &WgmmaModel,
     terms: &Estimate,
     placement: &TilePlacement,
-    choice: &Choice,
+    run: RunChoice,
 ) -> [f32; FEATURES] {
-    let Spec { tile, cluster, a_major, b_major, d_major, stages, .. } = choice.spec;
+    let Spec { tile, cluster, a_major, b_major, d_major, stages, .. } = *spec;
     let [m, n, k] = placement.extents;
     let of_estimate = |part: f64| part / terms.cycles;
     let of_stage = |part: f64| part / terms.stage;
     let flag = |is: bool| f64::from(u8::from(is));
-    let depth = f64::from(tile.k * choice.spec.a.bytes());
+    let depth = f64::from(tile.k * spec.a.bytes());
     let ctas = placement.tiles() as f64 * placement.cluster_size as f64 / f64::from(placement.sms);
     let padding = |tiles: u64, extent: u32, ctas: u32, whole: f64| {
         tiles as f64 * f64::from(extent * ctas) / whole.max(1.0)
@@ -91,8 +92,8 @@ pub(super) fn features(
         f64::from(tile.n).ln(),
         depth,
         f64::from(stages),
-        flag(choice.spec.schedule() == Schedule::PingPong),
-        f64::from(choice.spec.consumers()),
+        flag(spec.schedule() == Schedule::PingPong),
+        f64::from(spec.consumers()),
         f64::from(cluster.m),
         f64::from(cluster.n),
         flag(d_major == OutputMajor::M),
@@ -101,8 +102,8 @@ pub(super) fn features(
         terms.turns.min(9.0),
         terms.whole_turns.min(9.0),
         terms.contributors.min(16.0),
-        flag(choice.split == Split::StreamK),
-        flag(choice.dependent_launch),
+        flag(run.split == Split::StreamK),
+        flag(run.dependent_launch),
         model.steps,
         lines_a,
         lines_b,
@@ -112,7 +113,7 @@ pub(super) fn features(
         (placement.k_tiles as f64).ln(),
         m.max(1.0).ln(),
         n.max(1.0).ln(),
-        (k * f64::from(choice.spec.a.bytes())).max(1.0).ln(),
+        (k * f64::from(spec.a.bytes())).max(1.0).ln(),
         ctas.fract(),
         ctas.min(5.0),
         terms.busiest.min(9.0),

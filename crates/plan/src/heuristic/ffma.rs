@@ -6,11 +6,11 @@
 use pgemm_kernels::{FfmaSpec, Spec};
 
 use super::placement::TilePlacement;
+use super::rated::RunChoice;
 use super::{
     DRAM_BYTES_PER_CYCLE, LAUNCH_CYCLES, LOAD_LATENCY_CYCLES, SERIAL_CYCLES, fourth_power,
     reduction_cycles,
 };
-use crate::choice::Choice;
 use crate::decomposition::Decomposition;
 
 /// Bytes of an element.
@@ -92,8 +92,8 @@ impl FfmaModel {
     }
 
     /// Estimated cycles of a choice of this spec.
-    pub(super) fn cycles(&self, placement: &TilePlacement, choice: &Choice) -> f64 {
-        let work = placement.decompose(choice.split);
+    pub(super) fn cycles(&self, placement: &TilePlacement, run: RunChoice) -> f64 {
+        let work = placement.decompose(run.split);
         let Decomposition { tiles, k_tiles, split_tiles, workers, .. } = work;
         let (sms, at_once) = (u64::from(placement.sms), u64::from(self.ctas_per_sm));
         // The whole tiles and the workers of one SM.
@@ -115,7 +115,7 @@ impl FfmaModel {
             + placement.in_pair(workers) * share;
         let of_pair = (in_pair / (tiles.max(1) * k_tiles) as f64).max(1.0 / pairs);
         let dram = placement.traffic(BYTES) * of_pair / DRAM_BYTES_PER_CYCLE;
-        let launch = LAUNCH_CYCLES + if choice.dependent_launch { 0.0 } else { SERIAL_CYCLES };
+        let launch = LAUNCH_CYCLES + if run.dependent_launch { 0.0 } else { SERIAL_CYCLES };
         (fourth_power(busy) + fourth_power(dram)).sqrt().sqrt() + launch
     }
 }

@@ -3,7 +3,7 @@
 use pgemm_kernels::Spec;
 
 use super::placement::TilePlacement;
-use super::rated::RatedSpec;
+use super::rated::{RatedSpec, RunChoice};
 use super::shape::Shape;
 use crate::choice::Choice;
 use crate::split::Split;
@@ -14,14 +14,30 @@ pub(super) const CORRECTED: usize = 12;
 /// Choices with their estimates, fastest first. The iterator finds the next choice on demand;
 /// nothing is sorted in advance. Those with the least estimates come first, in the order of their
 /// corrected estimates, and all others after them.
-pub struct Ranking {
-    corrected: Vec<(f64, Choice)>,
-    others: Vec<(f64, Choice)>,
+pub struct Ranking<'r> {
+    corrected: Vec<Estimated<'r>>,
+    others: Vec<Estimated<'r>>,
 }
 
-impl Ranking {
+/// A choice with its estimate. There are hundreds for each problem, so a choice is kept in few
+/// bytes.
+#[derive(Clone, Copy)]
+struct Estimated<'r> {
+    cycles: f64,
+    rated: &'r RatedSpec,
+    run: RunChoice,
+}
+
+impl Estimated<'_> {
+    fn choice(&self) -> Choice {
+        let RunChoice { raster_rows, split, dependent_launch } = self.run;
+        Choice { spec: self.rated.spec, raster_rows, split, dependent_launch }
+    }
+}
+
+impl<'r> Ranking<'r> {
     /// Every spec with each split worth estimating, or with the requested `split` only.
-    pub fn new<'r>(
+    pub fn new(
         specs: impl IntoIterator<Item = &'r RatedSpec>,
         shape: impl Into<Shape>,
         sms: u32,
@@ -29,10 +45,9 @@ impl Ranking {
         dependent_launch: Option<bool>,
     ) -> Self {
         let shape = shape.into();
-        let mut choices = Vec::with_capacity(512);
+        let mut all = Vec::with_capacity(512);
         for rated in specs {
-            let spec = rated.spec;
-            let placement = TilePlacement::new(spec, shape, sms);
+            let placement = TilePlacement::new(rated.spec, shape, sms);
             let raster_rows = placement.raster_rows;
             // A serial launch is only faster if neighbouring tiles share reads.
             let launches: &[bool] = match dependent_launch {
@@ -41,10 +56,11 @@ impl Ranking {
                 None if placement.may_merge() => &[true, false],
                 None => &[true],
             };
+            let estimate = rated.estimator(&placement);
             let mut add = |split| {
                 for &dependent_launch in launches {
-                    let choice = Choice { spec, raster_rows, split, dependent_launch };
-                    choices.push((rated.cycles(&placement, &choice), (choice, rated)));
+                    let run = RunChoice { raster_rows, split, dependent_launch };
+                    all.push(Estimated { cycles: estimate(run), rated, run });
                 }
             };
             add(split.unwrap_or_default());
@@ -52,39 +68,43 @@ impl Ranking {
                 placement.splits().for_each(add);
             }
         }
-        if choices.len() > CORRECTED {
-            choices.select_nth_unstable_by(CORRECTED - 1, |a, b| a.0.total_cmp(&b.0));
+        if all.len() > CORRECTED {
+            all.select_nth_unstable_by(CORRECTED - 1, |a, b| a.cycles.total_cmp(&b.cycles));
         }
-        let others = choices.split_off(choices.len().min(CORRECTED));
-        let correct = |(_, (choice, rated)): (f64, (Choice, &RatedSpec))| {
-            let placement = TilePlacement::new(choice.spec, shape, sms);
-            (rated.corrected(&placement, &choice), choice)
-        };
-        let others = others.into_iter().map(|(cycles, (choice, _))| (cycles, choice));
-        Ranking { corrected: choices.into_iter().map(correct).collect(), others: others.collect() }
+        let others = all.split_off(all.len().min(CORRECTED));
+        for Estimated { cycles, rated, run } in &mut all {
+            let placement = TilePlacement::new(rated.spec, shape, sms);
+            *cycles = rated.corrected(&placement, *run);
+        }
+        Ranking { corrected: all, others }
     }
 
     /// Merges the rankings of several operand accesses, each given with the cycles of its repack
     /// kernels. `None` if there is no choice at all.
-    pub(crate) fn of_accesses(rankings: impl Iterator<Item = (Ranking, f64)>) -> Option<Self> {
-        let mut all = Ranking { corrected: Vec::new(), others: Vec::new() };
-        for (Ranking { corrected, others }, before) in rankings {
-            let later = |(cycles, choice): (f64, Choice)| (cycles + before, choice);
-            all.corrected.extend(corrected.into_iter().map(later));
-            all.others.extend(others.into_iter().map(later));
+    pub(crate) fn of_accesses(mut rankings: impl Iterator<Item = (Self, f64)>) -> Option<Self> {
+        let later = |(mut ranking, before): (Self, f64)| {
+            let Ranking { corrected, others } = &mut ranking;
+            corrected.iter_mut().chain(others).for_each(|estimated| estimated.cycles += before);
+            ranking
+        };
+        let mut all = later(rankings.next()?);
+        for Ranking { corrected, others } in rankings.map(later) {
+            all.corrected.extend(corrected);
+            all.others.extend(others);
         }
         (!all.corrected.is_empty()).then_some(all)
     }
 }
 
-impl Iterator for Ranking {
+impl Iterator for Ranking<'_> {
     type Item = Choice;
 
     fn next(&mut self) -> Option<Choice> {
         let Ranking { corrected, others } = self;
         let rest = if corrected.is_empty() { others } else { corrected };
-        let least = (0..rest.len()).min_by(|&a, &b| rest[a].0.total_cmp(&rest[b].0))?;
-        Some(rest.swap_remove(least).1)
+        let cycles = |index: usize| rest[index].cycles;
+        let least = (0..rest.len()).min_by(|&a, &b| cycles(a).total_cmp(&cycles(b)))?;
+        Some(rest.swap_remove(least).choice())
     }
 }
 

@@ -7,8 +7,9 @@ use super::features::{FEATURES, features};
 use super::ffma::FfmaModel;
 use super::placement::TilePlacement;
 use super::trees::correction;
-use super::wgmma::WgmmaModel;
+use super::wgmma::{TileCycles, WgmmaModel};
 use crate::choice::Choice;
+use crate::split::Split;
 
 /// A valid spec, with the terms of its cost model that depend on the spec alone.
 #[derive(Clone, Copy, Debug)]
@@ -16,6 +17,24 @@ pub struct RatedSpec {
     /// The spec.
     pub spec: Spec,
     model: Model,
+}
+
+/// How a spec is run: a choice without its spec.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct RunChoice {
+    /// Height of a raster block, in cluster tiles.
+    pub(super) raster_rows: u32,
+    /// How tiles are split along k.
+    pub(super) split: Split,
+    /// Whether the launch may begin while the previous one ends.
+    pub(super) dependent_launch: bool,
+}
+
+impl From<&Choice> for RunChoice {
+    fn from(choice: &Choice) -> RunChoice {
+        let Choice { raster_rows, split, dependent_launch, .. } = *choice;
+        RunChoice { raster_rows, split, dependent_launch }
+    }
 }
 
 /// The model of a mainloop.
@@ -39,10 +58,10 @@ impl RatedSpec {
 
     /// Estimated cycles of a choice of this spec, corrected by the trees. The trees know no kernels
     /// whose threads load operands.
-    pub(super) fn corrected(&self, placement: &TilePlacement, choice: &Choice) -> f64 {
-        match self.features(placement, choice) {
+    pub(super) fn corrected(&self, placement: &TilePlacement, run: RunChoice) -> f64 {
+        match self.features(placement, run) {
             Some((cycles, features)) => cycles * correction(&features).exp(),
-            None => self.cycles(placement, choice),
+            None => self.estimator(placement)(run),
         }
     }
 
@@ -51,14 +70,14 @@ impl RatedSpec {
     pub(super) fn features(
         &self,
         placement: &TilePlacement,
-        choice: &Choice,
+        run: RunChoice,
     ) -> Option<(f64, [f32; FEATURES])> {
         let Model::Wgmma(model) = &self.model else { return None };
         if self.spec.threads_load() {
             return None;
         }
-        let terms = model.estimate(placement, choice);
-        Some((terms.cycles, features(model, &terms, placement, choice)))
+        let terms = model.estimate(placement, &model.of_tile(placement), run);
+        Some((terms.cycles, features(&self.spec, model, &terms, placement, run)))
     }
 
     /// Least cycles of a stage, and of the epilogue of a tile, for a spec of wgmma. Both are 0 for
@@ -70,12 +89,26 @@ impl RatedSpec {
         }
     }
 
-    /// Estimated cycles of a choice of this spec.
-    pub(super) fn cycles(&self, placement: &TilePlacement, choice: &Choice) -> f64 {
-        match &self.model {
-            Model::Wgmma(model) => model.cycles(placement, choice),
-            Model::Dmma(model) => model.cycles(placement, choice),
-            Model::Ffma(model) => model.cycles(placement, choice),
+    /// A function that estimates the cycles of choices of this spec. What they have in common is
+    /// computed once.
+    pub(super) fn estimator<'p>(
+        &'p self,
+        placement: &'p TilePlacement,
+    ) -> impl Fn(RunChoice) -> f64 + 'p {
+        enum Estimator<'p> {
+            Wgmma(&'p WgmmaModel, TileCycles),
+            Dmma(&'p DmmaModel),
+            Ffma(&'p FfmaModel),
+        }
+        let estimator = match &self.model {
+            Model::Wgmma(model) => Estimator::Wgmma(model, model.of_tile(placement)),
+            Model::Dmma(model) => Estimator::Dmma(model),
+            Model::Ffma(model) => Estimator::Ffma(model),
+        };
+        move |run| match &estimator {
+            Estimator::Wgmma(model, tile) => model.estimate(placement, tile, run).cycles,
+            Estimator::Dmma(model) => model.cycles(placement, run),
+            Estimator::Ffma(model) => model.cycles(placement, run),
         }
     }
 }

@@ -8,8 +8,8 @@
 use pgemm_kernels::{Loader, OutputMajor, Schedule, Side, Spec, Terms, WgmmaSpec};
 
 use super::placement::TilePlacement;
+use super::rated::RunChoice;
 use super::{SERIAL_CYCLES, fourth_power};
-use crate::choice::Choice;
 use crate::decomposition::Decomposition;
 use crate::split::Split;
 
@@ -177,6 +177,17 @@ pub(super) struct Estimate {
     pub(super) busiest: f64,
 }
 
+/// What a tile takes: bytes of L2 lines that are sent to an SM for a stage, the cycles of these,
+/// of a stage and of an epilogue, and bytes of L2 lines that are written for each byte of D.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct TileCycles {
+    sent: f64,
+    fill: f64,
+    stage: f64,
+    epilogue: f64,
+    line_bytes: f64,
+}
+
 /// The terms of the model that depend on the spec alone. They serve for every problem.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct WgmmaModel {
@@ -309,14 +320,35 @@ impl WgmmaModel {
         (stage, self.epilogue)
     }
 
-    /// Estimated cycles.
-    pub(super) fn cycles(&self, placement: &TilePlacement, choice: &Choice) -> f64 {
-        self.estimate(placement, choice).cycles
+    /// What a tile of the problem takes, however tiles are split and launched.
+    pub(super) fn of_tile(&self, placement: &TilePlacement) -> TileCycles {
+        let WgmmaModel { tile_m, tile_n, cluster: [cluster_m, cluster_n], .. } = *self;
+        let [m, n, _] = placement.extents;
+        let [held_a, held_b] = [self.held[0].min(m), self.held[1].min(n)];
+        let outside = (self.stage_bytes - self.depth_bytes * (held_a + held_b)).max(0.0);
+        let [of_a, of_b] = placement.lines;
+        // L2 sends a tile of A once to the CTAs of a cluster along n, and a tile of B along m.
+        let sent = self.depth_bytes * (held_a * of_a / cluster_n + held_b * of_b / cluster_m);
+        let fill = (sent + OUT_OF_BOUNDS_FACTOR * outside) / L2_BYTES_PER_CYCLE;
+        let stage = (self.per_stage + fourth_power(fill)).sqrt().sqrt();
+        let (lines, line_bytes) = self.lines_of_piece(placement.d_pitch);
+        let activation = if placement.activated { ACTIVATION_CYCLES_PER_ELEMENT } else { 0.0 };
+        let by_threads = if placement.by_threads { self.by_threads } else { 0.0 };
+        let epilogue = self.epilogue
+            + EPILOGUE_CYCLES_PER_LINE * self.pieces * lines
+            + by_threads
+            + activation * tile_m * tile_n;
+        TileCycles { sent, fill, stage, epilogue, line_bytes }
     }
 
     /// What the estimate of a choice is made of.
-    pub(super) fn estimate(&self, placement: &TilePlacement, choice: &Choice) -> Estimate {
-        let Choice { raster_rows, split, dependent_launch, .. } = *choice;
+    pub(super) fn estimate(
+        &self,
+        placement: &TilePlacement,
+        of_tile: &TileCycles,
+        run: RunChoice,
+    ) -> Estimate {
+        let RunChoice { raster_rows, split, dependent_launch } = run;
         let WgmmaModel { tile_m, tile_n, cluster: [cluster_m, cluster_n], .. } = *self;
         let [m, n, _] = placement.extents;
         let work = placement.decompose(split);
@@ -346,20 +378,7 @@ impl WgmmaModel {
             && FULL_WAVE.1 * clusters < FULL_WAVE.0 * placement.clusters;
         let unequal = alone && dependent_launch && some_idle;
 
-        let [held_a, held_b] = [self.held[0].min(m), self.held[1].min(n)];
-        let outside = (self.stage_bytes - self.depth_bytes * (held_a + held_b)).max(0.0);
-        let [of_a, of_b] = placement.lines;
-        // L2 sends a tile of A once to the CTAs of a cluster along n, and a tile of B along m.
-        let sent = self.depth_bytes * (held_a * of_a / cluster_n + held_b * of_b / cluster_m);
-        let fill = (sent + OUT_OF_BOUNDS_FACTOR * outside) / L2_BYTES_PER_CYCLE;
-        let stage = (self.per_stage + fourth_power(fill)).sqrt().sqrt();
-        let (lines, line_bytes) = self.lines_of_piece(placement.d_pitch);
-        let activation = if placement.activated { ACTIVATION_CYCLES_PER_ELEMENT } else { 0.0 };
-        let by_threads = if placement.by_threads { self.by_threads } else { 0.0 };
-        let epilogue = self.epilogue
-            + EPILOGUE_CYCLES_PER_LINE * self.pieces * lines
-            + by_threads
-            + activation * tile_m * tile_n;
+        let TileCycles { sent, fill, stage, epilogue, line_bytes } = *of_tile;
         let busy = match self.schedule {
             Schedule::Cooperative => stages * stage + turns * epilogue,
             Schedule::PingPong => {

@@ -92,19 +92,21 @@ fn tf32_of_any_major_is_read_in_place_where_that_is_estimated_faster() {
     };
     let (k, m, n) = (Major::K, Major::M, Major::N);
     for (extents, a, b, found) in [
-        ([4096; 3], k, k, ((InPlace, InPlace), false)),
-        ([4096; 3], m, k, ((InPlace, InPlace), false)),
-        ([4096; 3], k, n, ((InPlace, InPlace), true)),
-        ([4096; 3], m, n, ((InPlace, RepackedAlongK), false)),
-        ([2048, 8192, 4096], m, n, ((RepackedAlongK, InPlace), true)),
+        // Kernels with and without swapped operands are much the same.
+        ([4096; 3], k, k, ((InPlace, InPlace), None)),
+        ([4096; 3], m, k, ((InPlace, InPlace), Some(false))),
+        ([4096; 3], k, n, ((InPlace, InPlace), Some(true))),
+        ([8192, 2048, 4096], m, n, ((InPlace, RepackedAlongK), Some(false))),
+        ([2048, 8192, 4096], m, n, ((RepackedAlongK, InPlace), Some(true))),
         // The large weights are read in place, and the few rows are repacked.
-        ([16, 8192, 8192], k, n, ((InPlace, InPlace), true)),
-        ([16, 8192, 8192], m, k, ((RepackedAlongK, InPlace), true)),
+        ([16, 8192, 8192], k, n, ((InPlace, InPlace), Some(true))),
+        ([16, 8192, 8192], m, k, ((RepackedAlongK, InPlace), Some(true))),
     ] {
         let plans = plans(extents, a, b, &config);
         let best = &plans[0];
         let accesses = (best.accesses.a, best.accesses.b);
-        assert_eq!((accesses, best.swapped()), found, "{extents:?} {a:?} {b:?}: {}", best.spec);
+        let swapped = found.1.map(|_| best.swapped());
+        assert_eq!((accesses, swapped), found, "{extents:?} {a:?} {b:?}: {}", best.spec);
         assert_eq!(best.repack_cycles > 0.0, accesses != (InPlace, InPlace));
         let transposed = plans.iter().any(|plan| plan.choice().has_majors(k, k));
         assert!(transposed, "{extents:?} {a:?} {b:?}");
