@@ -48,7 +48,7 @@ impl Table {
         static TABLES: Mutex<Option<HashMap<Key, &'static Table>>> = Mutex::new(None);
         let mut tables = TABLES.lock().unwrap_or_else(PoisonError::into_inner);
         let tables = tables.get_or_insert_default();
-        *tables.entry(key).or_insert_with(|| Box::leak(Box::new(Table::new(key))))
+        tables.entry(key).or_insert_with(|| Box::leak(Box::new(Table::new(key))))
     }
 
     fn new(([a_type, b_type, output], precision, [a, b], [of_a, of_b]): Key) -> Table {

@@ -2,6 +2,7 @@
 //! broadcast vectors, elements that are no neighbours; on streams that run at once and in graphs,
 //! whose operands that are laid out anew must not meet.
 
+use half::bf16;
 use persistent_gemm::driver::{Device, DeviceBuffer, Graph, Stream, StreamRef};
 use persistent_gemm::{
     Config, Dtype, Error, Gemm, Major, OperandLayout, Pointers, Preparation, Problem,
@@ -14,7 +15,17 @@ fn integer(seed: usize, index: usize) -> i32 {
     (seed.wrapping_mul(31).wrapping_add(index).wrapping_mul(2_654_435_761) >> 7 & 7) as i32 - 3
 }
 
-/// A matrix of s8 or s32 from `off` elements behind the start of a buffer on.
+/// The bytes of an integer as an element.
+fn bytes(element: Dtype, value: i32) -> Vec<u8> {
+    match element {
+        Dtype::S8 => vec![(value as i8).cast_unsigned()],
+        Dtype::Bf16 => bf16::from_f32(value as f32).to_le_bytes().to_vec(),
+        Dtype::F32 => (value as f32).to_le_bytes().to_vec(),
+        _ => value.to_le_bytes().to_vec(),
+    }
+}
+
+/// A matrix of integers from `off` elements behind the start of a buffer on.
 struct Matrix {
     buffer: DeviceBuffer,
     address: u64,
@@ -23,17 +34,19 @@ struct Matrix {
 }
 
 impl Matrix {
-    fn new(stream: &Stream, bytes: usize, seed: usize, span: usize, off: usize) -> Matrix {
+    fn new(stream: &Stream, element: Dtype, seed: usize, span: usize, off: usize) -> Matrix {
         let values: Vec<i32> = (0..off + span).map(|index| integer(seed, index)).collect();
-        let data: Vec<u8> = values.iter().flat_map(|v| v.to_le_bytes()[..bytes].to_vec()).collect();
+        let data: Vec<u8> = values.iter().flat_map(|value| bytes(element, *value)).collect();
         let buffer = DeviceBuffer::from_host(stream.device(), &data, stream.as_ref()).unwrap();
-        let address = buffer.address() + (off * bytes) as u64;
+        let address = buffer.address() + off as u64 * u64::from(element.bytes());
         Matrix { buffer, address, values, off }
     }
 }
 
-/// The matrices of a product of s8, whose results are exact.
+/// The matrices of a product of integers, whose results are exact: of s8 into s32, or of bf16 into
+/// f32.
 struct Case {
+    output: Dtype,
     problem: Problem,
     a: Matrix,
     b: Matrix,
@@ -48,15 +61,26 @@ fn place(operand: OperandLayout, along_k: usize, across: usize) -> usize {
 
 impl Case {
     fn new(stream: &Stream, problem: Problem, seed: usize, off: [usize; 4]) -> Case {
+        Case::of([Dtype::S8, Dtype::S32], stream, problem, seed, off)
+    }
+
+    fn of(
+        [operand, output]: [Dtype; 2],
+        stream: &Stream,
+        problem: Problem,
+        seed: usize,
+        off: [usize; 4],
+    ) -> Case {
         let Problem { m, n, k, a, b, .. } = problem;
         let (lines, length) = (problem.d_layout().lines(), problem.d_layout().line_length());
         let result = |leading: usize| (lines - 1) * leading + length;
         Case {
+            output,
             problem,
-            a: Matrix::new(stream, 1, seed, place(a, k - 1, m - 1) + 1, off[0]),
-            b: Matrix::new(stream, 1, seed + 1, place(b, k - 1, n - 1) + 1, off[1]),
-            c: Matrix::new(stream, 4, seed + 2, result(problem.c_leading_dimension), off[2]),
-            d: Matrix::new(stream, 4, seed + 3, result(problem.d_leading_dimension), off[3]),
+            a: Matrix::new(stream, operand, seed, place(a, k - 1, m - 1) + 1, off[0]),
+            b: Matrix::new(stream, operand, seed + 1, place(b, k - 1, n - 1) + 1, off[1]),
+            c: Matrix::new(stream, output, seed + 2, result(problem.c_leading_dimension), off[2]),
+            d: Matrix::new(stream, output, seed + 3, result(problem.d_leading_dimension), off[3]),
         }
     }
 
@@ -73,7 +97,7 @@ impl Case {
 
     /// Compares D and what lies around it, after the work on the stream.
     fn check(&self, stream: &Stream) {
-        let Case { problem, a, b, c, d } = self;
+        let Case { output, problem, a, b, c, d } = self;
         let mut expected = d.values.clone();
         for row in 0..problem.m {
             for column in 0..problem.n {
@@ -89,8 +113,8 @@ impl Case {
         }
         let mut found = vec![0; expected.len() * 4];
         d.buffer.copy_to_host(0, &mut found, stream.as_ref()).unwrap();
-        let found = found.chunks(4).map(|word| i32::from_le_bytes(word.try_into().unwrap()));
-        let wrong = found.zip(&expected).position(|(found, expected)| found != *expected);
+        let found = found.chunks(4).zip(&expected);
+        let wrong = found.into_iter().position(|(found, value)| found != bytes(*output, *value));
         assert_eq!(wrong, None, "{problem:?}, off by {} {} {} {}", a.off, b.off, c.off, d.off);
     }
 }
@@ -127,6 +151,42 @@ fn matrices_may_lie_anywhere() {
             gemm.prepare(&problem).unwrap();
             case.run(&gemm, stream.as_ref()).unwrap_or_else(|error| panic!("{problem:?}: {error}"));
             case.check(&stream);
+        }
+    }
+}
+
+/// Kernels whose threads load operands read them in place, whatever address and stride they have.
+#[test]
+fn threads_load_operands_from_anywhere() {
+    let Some(device) = device("threads_load_operands_from_anywhere") else { return };
+    let stream = Stream::new(&device).unwrap();
+    let (s8, bf16) = ([Dtype::S8, Dtype::S32], [Dtype::Bf16, Dtype::F32]);
+    let (k, m, n) = (Major::K, Major::M, Major::N);
+    for (types, majors, name) in [
+        (s8, (k, k), "s8-kk-s32-64x96x128-s4-w1-c1x1-threads_ab"),
+        (s8, (k, k), "s8-kk-s32-128x64x64-s6-w2-c1x1-threads_b"),
+        (bf16, (k, k), "bf16-kk-f32-64x128x128-s4-w1-c1x1-threads_ab"),
+        (bf16, (k, n), "bf16-kn-f32-128x128x64-s4-w2-c1x1-threads_ab"),
+        (bf16, (m, k), "bf16-mk-f32-64x72x64-s6-w1-c1x1-threads_a"),
+        (bf16, (m, n), "bf16-mn-f32-64x200x64-s4-w1-c1x1-threads_ab"),
+        (bf16, (m, n), "bf16-mn-f32-128x40x128-s3-p2-c1x1-threads_b"),
+        (bf16, (k, n), "bf16-knm-f32-64x8x128-s6-w1-c1x1-threads_ab"),
+    ] {
+        let gemm = Gemm::create(&device, Config::for_spec(name.parse().unwrap())).unwrap();
+        for (rows, columns, depth) in
+            [(1, 40, 67), (130, 257, 67), (300, 65, 515), (7, 129, 1000), (513, 40, 33)]
+        {
+            let d_major = if name.contains("m-f32") { m } else { n };
+            let problem = Problem::new(rows, columns, depth, majors.0, majors.1);
+            let problem = problem.with_d_major(d_major).with_alpha(2.0).with_beta(-1.0);
+            for (seed, off) in
+                [[0; 4], [1, 0, 0, 1], [0, 5, 3, 2], [15, 16, 1, 4]].iter().enumerate()
+            {
+                let case = Case::of(types, &stream, problem, seed, *off);
+                case.run(&gemm, stream.as_ref())
+                    .unwrap_or_else(|error| panic!("{name} {problem:?}: {error}"));
+                case.check(&stream);
+            }
         }
     }
 }

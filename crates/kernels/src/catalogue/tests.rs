@@ -1,6 +1,8 @@
 use std::collections::HashSet;
 
 use super::*;
+use crate::quantity::Side;
+use crate::spec::{Loader, Tile};
 
 #[test]
 fn every_type_and_layout_has_large_and_small_tiles_and_no_name_twice() {
@@ -118,6 +120,7 @@ fn an_m_major_a_of_tf32_has_a_kernel_of_each_shape_beside_a_k_major_b() {
 #[test]
 fn the_rule_has_every_width_and_cluster_and_deep_rings() {
     let (k, mn) = (OperandMajor::K, OperandMajor::Mn);
+    let tma = [Loader::Tma; 2];
     for (operands, majors, output) in [
         ([Element::Bf16; 2], (k, k), Element::Bf16),
         ([Element::F16; 2], (mn, mn), Element::F32),
@@ -126,7 +129,7 @@ fn the_rule_has_every_width_and_cluster_and_deep_rings() {
         ([Element::S8; 2], (k, k), Element::S32),
     ] {
         for d_major in [OutputMajor::N, OutputMajor::M] {
-            let specs: Vec<Spec> = rule(operands, majors, d_major, output).collect();
+            let specs: Vec<Spec> = rule(operands, majors, tma, d_major, output).collect();
             let names: HashSet<_> = specs.iter().map(ToString::to_string).collect();
             assert_eq!(names.len(), specs.len());
             assert!(specs.iter().all(|spec| spec.validate().is_ok()));
@@ -141,7 +144,18 @@ fn the_rule_has_every_width_and_cluster_and_deep_rings() {
             assert!(specs.iter().any(|spec| spec.stages >= 12), "{operands:?}");
         }
     }
-    let promoted = rule([Element::E4m3; 2], (k, k), OutputMajor::N, Element::Bf16);
+    let promoted = rule([Element::E4m3; 2], (k, k), tma, OutputMajor::N, Element::Bf16);
     let promoted = promoted.filter(|spec| spec.wgmma().is_some_and(|w| w.promotion().is_some()));
     assert!(promoted.count() > 100);
+    // Small kernels also have rings with which two CTAs fit on an SM.
+    let rings = rule([Element::Bf16; 2], (k, k), tma, OutputMajor::N, Element::Bf16);
+    let rings = rings.filter(|spec| spec.tile == Tile { m: 64, n: 32, k: 64 });
+    let of_pairs = rings.filter(|spec| spec.resources().ctas_per_sm == 2);
+    assert!(of_pairs.count() > 0);
+    // An operand that threads load is not shared in a cluster.
+    let a = [Loader::Threads, Loader::Tma];
+    let loaded = rule([Element::Bf16; 2], (k, mn), a, OutputMajor::M, Element::Bf16);
+    let loaded: Vec<Spec> = loaded.collect();
+    assert!(loaded.iter().all(|spec| spec.cluster.n == 1 && spec.loader(Side::M) == a[0]));
+    assert!(loaded.len() > 100 && loaded.iter().any(|spec| spec.cluster.m == 2));
 }

@@ -2,8 +2,8 @@
 //! of 16 bytes only. Here each thread loads the two aligned 16-byte units that hold a chunk of a
 //! line, shifts the chunk into place, and stores it where TMA would have stored it.
 //!
-//! Loads of the next stage are in flight while the chunks of a stage are stored: as soon as a chunk
-//! is stored, its registers hold the loads of the same chunk in the next stage. Loads never leave
+//! Loads of the next stages are in flight while the chunks of a stage are stored: as soon as a chunk
+//! is stored, its registers hold the loads of the same chunk in a later stage. Loads never leave
 //! the matrix. Chunks at its two ends, which have units that are partly outside, are loaded again
 //! element by element.
 

@@ -73,6 +73,8 @@ pub(crate) struct Operands<'k> {
     ring: Ring,
     /// Elements along K of a stage, in the form stored in memory.
     depth: u32,
+    /// Stages whose loads threads have in flight together.
+    in_flight: u32,
     shape: Cluster,
     cta: Option<CtaPlace<'k>>,
 }
@@ -104,7 +106,9 @@ impl<'k> Operands<'k> {
             0 => ring,
             some => ring.filled_by(LOADING_WARPS, some < list.len()),
         };
-        Operands { b, list, ring, depth: spec.stored_tile_k(), shape: spec.cluster, cta }
+        let in_flight = if by_threads > 0 { spec.stages_in_flight() } else { 1 };
+        let depth = spec.stored_tile_k();
+        Operands { b, list, ring, depth, in_flight, shape: spec.cluster, cta }
     }
 
     /// The ring.
@@ -196,7 +200,7 @@ impl<'k> Operands<'k> {
         segment: &Segment<'k>,
         cursor: RingCursor<'k>,
     ) -> RingCursor<'k> {
-        let b = self.b;
+        let (b, in_flight) = (self.b, self.in_flight);
         let places: Vec<_> = matrices.iter().map(|matrix| matrix.place(origin.batch)).collect();
         let has_copies = matrices.iter().any(|matrix| matrix.map().is_some());
         let mut tiles = vec![];
@@ -208,31 +212,46 @@ impl<'k> Operands<'k> {
         }
         let k_of = |k_tile: Val<'k, ty::U32>| (segment.k_first + k_tile) * self.depth;
 
-        let exists = b.constant(true);
-        let first = k_of(b.constant(0));
-        let units: Vec<_> =
-            tiles.iter().map(|(_, tile)| tile.load(first, exists, |_| {})).collect();
+        let load = |k_tile: Val<'k, ty::U32>| -> Vec<Units<'k>> {
+            let exists = k_tile.lt(segment.k_count);
+            tiles.iter().map(|(_, tile)| tile.load(k_of(k_tile), exists, |_| {})).collect()
+        };
+        // Passes on stage `k_tile`, and loads the stage that comes to the same registers.
+        let pass_on = |k_tile: Val<'k, ty::U32>, cursor, units: &[Units<'k>]| {
+            let (k, next) = (k_of(k_tile), k_tile + in_flight);
+            if has_copies {
+                b.if_(b.special(Special::Warp).eq(0), || {
+                    b.if_(b.elect(), || self.fill(matrices, origin, &|| k, &places, cursor));
+                });
+            }
+            let slot = self.ring.wait_free(b, cursor);
+            let exists = next.lt(segment.k_count);
+            let mut loaded = vec![];
+            for ((index, tile), units) in tiles.iter().zip(units) {
+                let stage = self.stage(*index, slot.stage());
+                let store = |chunk| tile.store(stage, k, chunk, units);
+                loaded.push(tile.load(k_of(next), exists, store));
+                tile.store_ends(stage, k);
+            }
+            self.ring.stored(b, slot);
+            (self.ring.advance(cursor), loaded)
+        };
+        let units: Vec<_> = (0..in_flight).map(|ahead| load(b.constant(ahead))).collect();
+        let start = (cursor, units);
         let (cursor, _) =
-            b.for_carry(0, segment.k_count, 1, (cursor, units), |k_tile, (cursor, units)| {
-                let (k, next) = (k_of(k_tile), k_of(k_tile + 1));
-                let has_next = (k_tile + 1).lt(segment.k_count);
-                if has_copies {
-                    b.if_(b.special(Special::Warp).eq(0), || {
-                        b.if_(b.elect(), || self.fill(matrices, origin, &|| k, &places, cursor));
-                    });
-                }
-                let slot = self.ring.wait_free(b, cursor);
-                let pass_on =
-                    |((index, tile), units): (&(usize, TileLines<'k, '_>), &Units<'k>)| {
-                        let stage = self.stage(*index, slot.stage());
-                        let next =
-                            tile.load(next, has_next, |chunk| tile.store(stage, k, chunk, units));
-                        tile.store_ends(stage, k);
-                        next
+            b.for_carry(0, segment.k_count, in_flight, start, |first, (cursor, mut units)| {
+                let mut cursor = cursor;
+                for (ahead, units) in (0..in_flight).zip(&mut units) {
+                    let old = std::mem::take(units);
+                    let pass_on = || b.scope("load", || pass_on(first + ahead, cursor, &old));
+                    (cursor, *units) = match ahead {
+                        0 => pass_on(),
+                        _ => b.if_else((first + ahead).lt(segment.k_count), pass_on, || {
+                            (cursor, old.clone())
+                        }),
                     };
-                let units = b.scope("load", || tiles.iter().zip(&units).map(pass_on).collect());
-                self.ring.stored(b, slot);
-                (self.ring.advance(cursor), units)
+                }
+                (cursor, units)
             });
         cursor
     }

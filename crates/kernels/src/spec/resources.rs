@@ -49,8 +49,16 @@ const FFMA_OTHER: u32 = 24;
 /// Registers of the two 16-byte units that hold a chunk of an operand that threads load.
 const UNITS_REGISTERS: u32 = 8;
 
-/// Registers of a thread that loads operands, besides the units that it has in flight.
-const LOADER_OTHER: u32 = 48;
+/// Most registers of the loads of one stage. With more, ptxas 13.0 spills.
+const MOST_UNITS_REGISTERS: u32 = 144;
+
+/// Most stages whose loads are in flight together. The code of a stage is repeated for each.
+const MOST_STAGES_IN_FLIGHT: u32 = 3;
+
+/// Registers of a thread that loads operands, besides the units that it has in flight, and
+/// additional registers if the loads of several stages are in flight. With fewer, ptxas 13.0 spills.
+const LOADER_OTHER: u32 = 56;
+const LOADER_OTHER_OF_STAGES: u32 = 72;
 
 /// Maximum number of sums of a thread for which half the registers of an SM suffice for a CTA.
 const SUMS_OF_HALF_SM: u32 = 32;
@@ -420,16 +428,26 @@ impl Spec {
         }
     }
 
-    /// Registers that a thread of the producer's warpgroup needs if threads load operands, and those
-    /// that it has.
+    /// Registers of a thread of the producer's warpgroup for the loads of one stage, if threads load
+    /// operands, and those that it has for all loads.
     pub(super) fn loader_registers(&self) -> [u32; 2] {
         let operands = self.stage_operands().into_iter();
         let by_threads = operands.filter(|(_, side)| self.loader(*side) == Loader::Threads);
         // Tiles without a layout have been refused.
         let chunks =
             |(_, side)| self.operand_tile(side).chunked().map_or(0, |tile| tile.passes().len());
-        let units = by_threads.map(chunks).sum::<usize>() as u32 * UNITS_REGISTERS;
-        [units + LOADER_OTHER, self.resources().registers.budget.producer]
+        let of_stage = by_threads.map(chunks).sum::<usize>() as u32 * UNITS_REGISTERS;
+        let available = self.resources().registers.budget.producer.saturating_sub(LOADER_OTHER);
+        [of_stage, available.min(MOST_UNITS_REGISTERS)]
+    }
+
+    /// Number of stages whose loads are in flight together if threads load operands: as many as
+    /// registers suffice for.
+    pub fn stages_in_flight(&self) -> u32 {
+        let [of_stage, _] = self.loader_registers();
+        let other = LOADER_OTHER + LOADER_OTHER_OF_STAGES;
+        let available = self.resources().registers.budget.producer.saturating_sub(other);
+        (available / of_stage.max(1)).clamp(1, MOST_STAGES_IN_FLIGHT)
     }
 
     /// Whether some operand of an FFMA kernel is transposed in shared memory before it is read.

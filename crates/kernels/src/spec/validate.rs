@@ -247,7 +247,7 @@ impl Spec {
         let [needed, available] = self.loader_registers();
         if needed > available {
             let limit = format!(
-                "has the next stage in flight, which takes {needed} registers of {available}: use \
+                "has at least one stage in flight, which takes {needed} registers of {available}: use \
                  a smaller tile"
             );
             return self.refuse(what, limit);

