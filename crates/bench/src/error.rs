@@ -56,6 +56,18 @@ pub enum BenchError {
         tried: Vec<PathBuf>,
     },
 
+    /// The file that the user names cannot be loaded.
+    #[error(
+        "PGEMM_CUBLASLT names {path}, which cannot be loaded: {cause}. Set it to the file of \
+         libcublasLt.so, version 11 to 13, or leave it out to search for one"
+    )]
+    CublasLtFile {
+        /// The file.
+        path: PathBuf,
+        /// The error of the dynamic loader.
+        cause: String,
+    },
+
     /// The library lacks a function.
     #[error(
         "{path} has no function {symbol}: it is no cuBLASLt 11 to 13. Set PGEMM_CUBLASLT to one \
@@ -308,6 +320,7 @@ impl BenchError {
             self,
             BenchError::NoPeers
                 | BenchError::CublasLtNotFound { .. }
+                | BenchError::CublasLtFile { .. }
                 | BenchError::CublasLtSymbol { .. }
                 | BenchError::CublasLt { .. }
                 | BenchError::CublasLtTypes { .. }
