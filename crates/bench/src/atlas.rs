@@ -15,7 +15,9 @@ mod peers;
 mod population;
 mod regime;
 mod report;
+mod reproduce;
 mod row;
+mod shrink;
 mod timer;
 mod torch;
 
@@ -27,4 +29,5 @@ pub use peers::{PeerVersion, Peers};
 pub use population::{AtlasProblem, Population};
 pub use regime::Regime;
 pub use report::{AtlasFile, AtlasHead, AtlasScore, LOSS};
+pub use reproduce::{Reproducer, Reproduction, WrongKind, WrongProblem};
 pub use row::{AtlasPeer, AtlasRow, Fault};

@@ -51,6 +51,23 @@ pub enum BenchError {
         known: Vec<&'static str>,
     },
 
+    /// A row names a problem in a way that is not known.
+    #[error(
+        "'{name}' is not the name of a problem that can be computed again: it should be one that \
+         `pgemm atlas` wrote, of the types of its file, with extents and batch of at least 1"
+    )]
+    ProblemName {
+        /// The name.
+        name: String,
+    },
+
+    /// A file names a library that takes no part.
+    #[error("{name} takes no part, so its results are not computed again: install it")]
+    NoSuchLibrary {
+        /// The name.
+        name: String,
+    },
+
     /// There is no Python, or no torch that it can use.
     #[error(
         "torch takes no part: {cause}. Set PGEMM_PYTHON to a Python 3 that has torch with CUDA, or \

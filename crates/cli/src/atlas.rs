@@ -1,5 +1,6 @@
 //! `pgemm atlas`: whole populations of problems, each in short rounds with peers.
 
+mod again;
 mod show;
 
 use std::collections::BTreeSet;
@@ -35,6 +36,7 @@ Examples:
   pgemm atlas --problem 4553x167x509 --majors mn --against cublaslt
   pgemm atlas --population eights --list --seed 5 --count 20
   pgemm atlas --show eights.jsonl --show any.jsonl
+  pgemm atlas --reproduce any.jsonl
 
 Exit status: 0 all well; 1 one of our results was wrong; 130 interrupted.")]
 pub struct Args {
@@ -102,6 +104,17 @@ pub struct Args {
     /// times. This needs no GPU.
     #[arg(long, value_name = "FILE", conflicts_with_all = ["list", "json", "against"])]
     show: Vec<PathBuf>,
+    /// Look for small problems in place of those that a peer computed wrongly in a file that --json
+    /// wrote, and show what is wrong: one for each combination of types, majors and algorithm.
+    #[arg(
+        long,
+        value_name = "FILE",
+        conflicts_with_all = [
+            "show", "list", "json", "survey", "against", "problem", "population", "count", "seed",
+            "majors", "shard", "dtype", "b_dtype", "output_dtype", "precision",
+        ],
+    )]
+    reproduce: Option<PathBuf>,
     /// Ordinal of the CUDA device.
     #[arg(long, default_value_t = 0)]
     device: u32,
@@ -154,6 +167,9 @@ pub fn run(args: &Args) -> Result<Verdict, Failure> {
     if !args.show.is_empty() {
         let files = args.show.iter().map(|path| AtlasFile::read(path));
         return show::print(&files.collect::<Result<Vec<_>, _>>()?);
+    }
+    if let Some(path) = &args.reproduce {
+        return again::reproduce(path, args.device);
     }
     let elements = args.types.elements(None);
     let config = parse::config(elements);

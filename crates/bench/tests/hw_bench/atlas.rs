@@ -5,7 +5,9 @@
 use persistent_gemm::driver::Device;
 use persistent_gemm::measure::Elements;
 use persistent_gemm::{Config, Dtype, Major, Problem};
-use pgemm_bench::atlas::{Atlas, AtlasOptions, AtlasProblem, Peer, Peers, Population};
+use pgemm_bench::atlas::{
+    Atlas, AtlasOptions, AtlasProblem, Peer, Peers, Population, Reproducer, WrongKind, WrongProblem,
+};
 use pgemm_bench::{Bench, BenchError};
 
 use crate::device::device;
@@ -85,5 +87,29 @@ fn torch_multiplies_what_it_has_and_refuses_the_rest() {
         let row = atlas.measure(Population::Given, &problems[0]).unwrap();
         assert_eq!(row.ratio(Peer::Torch).is_some(), does, "{row:?}");
         assert!(does || row.faults.iter().all(|fault| fault.refused), "{row:?}");
+    }
+}
+
+#[test]
+fn wrong_results_that_are_none_are_not_reproduced() {
+    let Some(device) = device("reproductions") else { return };
+    let bench = Bench::new(&device).unwrap();
+    let peers = peers(&device);
+    let elements = Elements::new(Dtype::Bf16, Dtype::Bf16);
+    let problem = Problem::new(256, 256, 256, Major::K, Major::K);
+    for peer in [Peer::CublasLt, Peer::Torch] {
+        let rank = (peer == Peer::CublasLt).then_some(0);
+        let kind = WrongKind {
+            library: peer.library().to_owned(),
+            algorithm: None,
+            majors: [Major::K, Major::K, Major::N],
+            problems: vec![WrongProblem { problem, rank }],
+        };
+        let reproducer =
+            Reproducer::new(&bench, &peers, elements, std::slice::from_ref(&kind)).unwrap();
+        match reproducer.reproduce(&kind) {
+            Ok(found) => assert_eq!(found, None),
+            Err(error) => assert!(matches!(error, BenchError::NoSuchLibrary { .. }), "{error}"),
+        }
     }
 }

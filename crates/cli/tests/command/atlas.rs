@@ -87,6 +87,22 @@ fn the_scores_against_each_peer_are_shown() {
 }
 
 #[test]
+fn files_without_wrong_peers_need_no_reproduction() {
+    let folder = tempfile::tempdir().unwrap();
+    let right = folder.path().join("right.jsonl");
+    let text = std::fs::read_to_string(PEERS).unwrap();
+    std::fs::write(&right, text.replace(r#""wrong":true"#, r#""wrong":false"#)).unwrap();
+    let run = pgemm(["atlas", "--reproduce", right.to_str().unwrap()]).fine();
+    assert!(run.stdout.contains("no result of a peer is wrong in"), "{}", run.stdout);
+
+    std::fs::write(&right, text.replace("bf16 mn 96x2616x13624", "a problem")).unwrap();
+    let damaged = pgemm(["atlas", "--reproduce", right.to_str().unwrap()]);
+    damaged.refused(&["'a problem' is not the name of a problem"]);
+    line("atlas --reproduce nowhere.jsonl").refused(&["nowhere.jsonl"]);
+    line(&format!("atlas --reproduce {PEERS} --dtype bf16")).refused(&["cannot be used with"]);
+}
+
+#[test]
 fn requests_without_sense_are_refused_before_a_device_is_needed() {
     line("atlas --population sevens").refused(&["unknown population 'sevens'", "sixty-fours"]);
     line("atlas --against cudnn").refused(&["unknown peer 'cudnn'", "cublaslt-best, torch"]);
