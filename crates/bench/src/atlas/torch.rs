@@ -169,6 +169,8 @@ impl Launcher {
     fn start(&self) -> Result<(Worker, Facts), WorkerError> {
         let mut command = Command::new(&self.interpreter);
         command.arg("-c").arg(&self.program).env("CUDA_VISIBLE_DEVICES", &self.device);
+        // Modules are not looked for in the folder that the user happens to be in.
+        command.env("PYTHONSAFEPATH", "1");
         let mut worker = Worker::start(command)?;
         let facts = worker.ask(&json!({ "do": "hello" }), &[], self.limit)?;
         Ok((worker, facts))

@@ -101,7 +101,7 @@ class Session:
     """A device, data, and the matrices of one problem in them."""
 
     def __init__(self):
-        self.pools, self.sets, self.function = {}, [], None
+        self.pools, self.sets, self.poisoned, self.function = {}, [], None, None
         self.captured, self.length, self.next = None, 1, 0
 
     def hello(self):
@@ -126,6 +126,8 @@ class Session:
     def pool(self, a, b, d):
         """Allocates the data that matrices are cut from. The bytes that A's and B's repeat follow
         the request, and [how many there are, how many are wanted] is its argument."""
+        # The old ones are freed first; there may not be room for both.
+        self.pools, self.sets, self.poisoned, self.captured = {}, [], None, None
         periods = [bytearray(sys.stdin.buffer.read(period)) for period, _ in (a, b)]
         for name, period, (_, total) in zip("ab", periods, (a, b)):
             once = torch.frombuffer(period, dtype=torch.uint8).to("cuda")
