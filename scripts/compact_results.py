@@ -21,6 +21,14 @@ FORMAT = 1
 PICKED_BY = {"by the heuristic": "heuristic", "tuned": "tuner"}
 
 
+# Fields of an atlas's line for each peer: the ratio, the peer's microseconds, and what it ran.
+ATLAS_PEERS = {
+    "cuBLASLt": ("ratio", "peer_us", "algorithm"),
+    "cuBLASLt best": ("best", "best_us", "best_algorithm"),
+    "torch": ("torch", "torch_us", "torch_algorithm"),
+}
+
+
 class NotAReport(Exception):
     """The file holds none of the kinds of reports that this script reads."""
 
@@ -244,13 +252,21 @@ def atlas_lines(rows):
     for row in rows:
         line = {field: row[field] for field in ("population", "index", "label", "problem", "regime", "launch", "kernel", "us") if row.get(field) is not None}
         for peer in row.get("peers", []):
-            best = peer["name"].endswith("best")
-            line |= {"best" if best else "ratio": peer["ratio"], "best_us" if best else "peer_us": peer["us"]}
-            if peer["rank"] and not best:
+            ratio, us, algorithm = ATLAS_PEERS[peer["name"]]
+            line |= {ratio: peer["ratio"], us: peer["us"]}
+            line |= present(**{algorithm: peer.get("algorithm")})
+            if peer.get("rank") and ratio == "ratio":
                 line["peer_rank"] = peer["rank"]
         if row.get("faults"):
-            line["faults"] = [present(who=fault["who"], wrong=fault["wrong"] or None, why=fault["why"]) for fault in row["faults"]]
+            line["faults"] = [fault_line(fault) for fault in row["faults"]]
         yield line
+
+
+def fault_line(fault):
+    """Who did not compute a right result, and why. Schema 1 has a candidate's rank in its name."""
+    who = f"{fault['who']} #{fault['rank']}" if "rank" in fault else fault["who"]
+    flags = {name: fault.get(name) or None for name in ("wrong", "refused")}
+    return present(who=who, algorithm=fault.get("algorithm"), **flags, why=fault["why"])
 
 
 def compact_atlas(text, name, note=None):
@@ -260,6 +276,9 @@ def compact_atlas(text, name, note=None):
         raise NotAReport
     majors = ",".join(a + b for a, b in head["majors"])
     run = run_line(name, head, note) | {"seed": head["seed"], "majors": majors, "seconds": head["options"]["seconds"]}
+    # The run's lines of all reports have the version of cuBLASLt. Files of schema 1 name no peers.
+    libraries = {peer["name"]: peer["library"] for peer in head.get("peers", [])}
+    run |= present(torch=libraries.get("torch"))
     return [run, *({"run": name} | line for line in atlas_lines(rows))]
 
 

@@ -68,6 +68,35 @@ class Compacting(unittest.TestCase):
         self.assertEqual([len(block["choices"]) for block in lines[0]["blocks"]], [2, 1])
         self.assertEqual(lines[0]["blocks"][0]["choices"][0], ["s:stream-k:1:dependent", 5.0])
 
+    def test_lines_of_an_atlas_with_one_peer(self):
+        text = (FIXTURES / "atlas.jsonl").read_text(encoding="utf-8")
+        run, *lines = compact_results.compact_atlas(text, "atlas")
+        self.assertEqual((run["cublaslt"], run["seed"], run["seconds"]), ("13.1.0", 2026, 0.25))
+        self.assertEqual(run["majors"], "kk,kn,mk,mn")
+        self.assertNotIn("torch", run)
+        self.assertEqual((lines[0]["ratio"], lines[0]["peer_us"]), ([1.0091, 1.0186, 1.0283], 26.834))
+        self.assertNotIn("algorithm", lines[0])
+        self.assertEqual((lines[3]["peer_rank"], lines[3]["faults"][0]["who"]), (1, "cuBLASLt #0"))
+        self.assertTrue(lines[3]["faults"][0]["wrong"])
+
+    def test_lines_of_an_atlas_with_several_peers(self):
+        text = (FIXTURES / "atlas-peers.jsonl").read_text(encoding="utf-8")
+        run, *lines = compact_results.compact_atlas(text, "atlas")
+        self.assertEqual((run["cublaslt"], run["torch"][:12]), ("13.1.0", "torch 2.11.0"))
+        first = lines[0]
+        self.assertEqual([first[name][1] for name in ("ratio", "best", "torch")], [1.1, 1.0, 1.2])
+        times = [first[name] for name in ("peer_us", "best_us", "torch_us")]
+        self.assertEqual(times, [11.0, 10.0, 12.0])
+        self.assertEqual(first["algorithm"], "66/20/36/3/1")
+        self.assertEqual(first["best_algorithm"], "66/23/36/3/1")
+        self.assertNotIn("peer_rank", first)
+        of_cublaslt, of_torch = lines[1]["faults"]
+        self.assertEqual((of_cublaslt["who"], of_cublaslt["wrong"]), ("cuBLASLt #0", True))
+        self.assertEqual(lines[1]["peer_rank"], 1)
+        self.assertEqual((of_torch["who"], of_torch["algorithm"]), ("torch", "torch.matmul"))
+        refused = {"who": "torch", "refused": True, "why": "torch does not multiply these"}
+        self.assertEqual(lines[2]["faults"], [refused])
+
     def test_anything_else_is_refused(self):
         with self.assertRaises(compact_results.NotAReport):
             compact_results.compact({"machine": {}}, "nothing")

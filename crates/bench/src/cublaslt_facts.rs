@@ -61,3 +61,28 @@ pub struct CublasLtCandidate {
     /// Waves of CTAs by the library's own count.
     pub waves: f32,
 }
+
+impl CublasLtCandidate {
+    /// The ids of algorithm, tile, stages and cluster, and the number of K slices, `66/20/36/3/1`.
+    /// What this version of the library does not say is a `?`.
+    pub fn algorithm(&self) -> String {
+        let CublasLtCandidate { algorithm_id, tile_id, stages_id, .. } = self;
+        [algorithm_id, tile_id, stages_id, &self.cluster_shape_id, &self.split_k]
+            .map(|part| part.map_or_else(|| "?".to_owned(), |number| number.to_string()))
+            .join("/")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_algorithm_is_named_by_the_librarys_numbers() {
+        let text = r#"{"rank":0,"algorithm_id":66,"tile_id":20,"stages_id":36,"split_k":1,
+            "reduction_scheme":0,"cta_swizzling":0,"custom_option":0,"cluster_shape_id":null,
+            "workspace_bytes":0,"waves":0.5}"#;
+        let candidate: CublasLtCandidate = serde_json::from_str(text).unwrap();
+        assert_eq!(candidate.algorithm(), "66/20/36/?/1");
+    }
+}

@@ -1,6 +1,7 @@
 //! [`BenchError`]: the error type of this crate.
 
-use std::fmt;
+mod parts;
+
 use std::path::PathBuf;
 
 use persistent_gemm::error::FileDamage;
@@ -11,7 +12,9 @@ use pgemm_ir::Element;
 use pgemm_plan::PlanError;
 use pgemm_ptx::EmitError;
 
+pub use self::parts::{FamilyError, SurveyLimit};
 use crate::names::problem_name;
+use crate::worker::WorkerError;
 
 /// The result type of this crate.
 pub type Result<T, E = BenchError> = std::result::Result<T, E>;
@@ -39,6 +42,46 @@ pub enum BenchError {
         known: Vec<&'static str>,
     },
 
+    /// A name that is no peer.
+    #[error("unknown peer '{text}': use one or more of {}", known.join(", "))]
+    UnknownPeer {
+        /// The text.
+        text: String,
+        /// The names of all peers.
+        known: Vec<&'static str>,
+    },
+
+    /// A row names a problem in a way that is not known.
+    #[error(
+        "'{name}' is not the name of a problem that can be computed again: it should be one that \
+         `pgemm atlas` wrote, of the types of its file, with extents and batch of at least 1"
+    )]
+    ProblemName {
+        /// The name.
+        name: String,
+    },
+
+    /// A file names a library that takes no part.
+    #[error("{name} takes no part, so its results are not computed again: install it")]
+    NoSuchLibrary {
+        /// The name.
+        name: String,
+    },
+
+    /// There is no Python, or no torch that it can use.
+    #[error(
+        "torch takes no part: {cause}. Set PGEMM_PYTHON to a Python 3 that has torch with CUDA, or \
+         leave torch out of the peers"
+    )]
+    NoTorch {
+        /// What is missing.
+        cause: Box<WorkerError>,
+    },
+
+    /// Another process does not do what it was asked for.
+    #[error(transparent)]
+    Worker(#[from] WorkerError),
+
     /// A program without peers.
     #[error(
         "this program was built without peers: build pgemm-bench with its feature peers, or leave \
@@ -54,6 +97,18 @@ pub enum BenchError {
     CublasLtNotFound {
         /// Every name that was tried.
         tried: Vec<PathBuf>,
+    },
+
+    /// The file that the user names cannot be loaded.
+    #[error(
+        "PGEMM_CUBLASLT names {path}, which cannot be loaded: {cause}. Set it to the file of \
+         libcublasLt.so, version 11 to 13, or leave it out to search for one"
+    )]
+    CublasLtFile {
+        /// The file.
+        path: PathBuf,
+        /// The error of the dynamic loader.
+        cause: String,
     },
 
     /// The library lacks a function.
@@ -301,6 +356,18 @@ impl BenchError {
         matches!(self, BenchError::Measure(MeasureError::WrongResult { .. }))
     }
 
+    /// Whether a peer does not offer what it was asked for, so that there was nothing to run.
+    pub fn is_refusal(&self) -> bool {
+        matches!(
+            self,
+            BenchError::CublasLtTypes { .. }
+                | BenchError::CublasLtScalar { .. }
+                | BenchError::CublasLtNoAlgorithm { .. }
+                | BenchError::CublasLtExtent { .. }
+                | BenchError::Worker(WorkerError::Refused(_))
+        )
+    }
+
     /// Whether it is about cuBLASLt: the library is missing, does not compute the product, or
     /// failed.
     pub fn is_of_peer(&self) -> bool {
@@ -308,6 +375,7 @@ impl BenchError {
             self,
             BenchError::NoPeers
                 | BenchError::CublasLtNotFound { .. }
+                | BenchError::CublasLtFile { .. }
                 | BenchError::CublasLtSymbol { .. }
                 | BenchError::CublasLt { .. }
                 | BenchError::CublasLtTypes { .. }
@@ -365,73 +433,4 @@ impl From<NumericsError> for BenchError {
     fn from(error: NumericsError) -> BenchError {
         BenchError::Gemm(error.into())
     }
-}
-
-/// The part of a problem that is too large for a survey.
-#[derive(Clone, Copy, Debug, PartialEq)]
-#[non_exhaustive]
-pub enum SurveyLimit {
-    /// The memory for its operands.
-    Memory {
-        /// Sets of operands.
-        sets: usize,
-        /// Bytes of all sets together.
-        bytes: u64,
-    },
-    /// The time that its choices would need.
-    Time {
-        /// In seconds.
-        seconds: f64,
-    },
-}
-
-impl fmt::Display for SurveyLimit {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match *self {
-            SurveyLimit::Memory { sets, bytes } => {
-                write!(f, "{sets} sets of operands take {:.1} GB", bytes as f64 / 1e9)
-            }
-            SurveyLimit::Time { seconds } => {
-                write!(f, "its choices would take some {seconds:.0} s")
-            }
-        }
-    }
-}
-
-/// What is wrong with a family of a suite.
-#[derive(Clone, Debug, thiserror::Error)]
-#[non_exhaustive]
-pub enum FamilyError {
-    /// Its fields are not those of a family.
-    #[error(transparent)]
-    Syntax(#[from] toml::de::Error),
-    /// An element type that there is not.
-    #[error(transparent)]
-    Dtype(#[from] pgemm_ir::UnknownElement),
-    /// Extents are given in several ways, or not at all.
-    #[error("its extents are given by one of `problems`, `sizes`, or `m` with `nk`")]
-    Extents,
-    /// A field that belongs to another kind of family.
-    #[error("`lda_extra` belongs to single products, and `count` to streams, which need it")]
-    OtherKind,
-    /// More or fewer extents than the kind has.
-    #[error("{extents:?} should have {needed} extents")]
-    ExtentCount {
-        /// The extents given.
-        extents: Vec<usize>,
-        /// How many are needed.
-        needed: usize,
-    },
-    /// A problem without elements.
-    #[error("{extents:?} has an extent of 0, which leaves nothing to time")]
-    Empty {
-        /// The extents given.
-        extents: Vec<usize>,
-    },
-    /// A text that names no majors.
-    #[error("'{text}' is no pair of majors: write kk, kn, mk or mn")]
-    Majors {
-        /// The text in the file.
-        text: String,
-    },
 }

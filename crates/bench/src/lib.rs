@@ -37,6 +37,7 @@ mod score;
 mod stream;
 mod suite;
 mod survey;
+mod worker;
 
 pub use bandwidth::{BANDWIDTH_SIZES, BandwidthProbe, ProbeSpeed, ReadBandwidth};
 pub use bench::Bench;

@@ -55,6 +55,29 @@ pub fn problem_name(problem: &Problem, elements: Elements) -> String {
     name
 }
 
+/// The problem that [`problem_name`] gives this name. `None` if the name has other types or is none,
+/// and for problems with leading dimensions, strides or scalars that are not the default.
+pub(crate) fn named_problem(name: &str, elements: Elements) -> Option<Problem> {
+    let mut words = name.rsplit(' ');
+    let (size, majors) = (words.next()?, words.next()?);
+    let (extents, count) = match size.split_once('*') {
+        Some((extents, count)) => (extents, Some(count.parse().ok()?)),
+        None => (size, None),
+    };
+    let extents = extents.split('x').map(|extent| extent.parse().ok().filter(|&extent| extent > 0));
+    let [m, n, k] = extents.collect::<Option<Vec<usize>>>()?[..] else { return None };
+    let (a, b, d) = match majors.strip_suffix('m').filter(|rest| rest.len() == 2) {
+        Some(operands) => (operands.get(..1)?, operands.get(1..)?, Major::M),
+        None => (majors.get(..1)?, majors.get(1..)?, Major::N),
+    };
+    let a = if a == "m" { Major::M } else { Major::K };
+    let b = if b == "n" { Major::N } else { Major::K };
+    let problem = Problem::new(m, n, k, a, b).with_d_major(d);
+    let problem = count.map_or(problem, |count| problem.with_batch(count));
+    let same = problem_name(&problem, elements) == name;
+    (same && problem.validate().is_ok() && !problem.is_empty()).then_some(problem)
+}
+
 /// The kernel and launch of a plan, `SPEC:SPLIT:RASTER:LAUNCH`, as `--also` of `pgemm bench` takes
 /// them.
 pub fn choice_name(plan: &Plan) -> String {
@@ -68,6 +91,28 @@ mod tests {
     use pgemm_ir::Element;
 
     use super::*;
+
+    #[test]
+    fn plain_problems_are_found_again_by_their_names() {
+        let bf16 = Elements::new(Element::Bf16, Element::Bf16);
+        let fast = Elements { b: Element::E5m2, ..Elements::new(Element::E4m3, Element::F32) };
+        let fast = Elements { precision: Precision::Fast, ..fast };
+        for elements in [bf16, fast] {
+            for (a, b) in [(Major::K, Major::N), (Major::M, Major::K), (Major::M, Major::N)] {
+                let plain = Problem::new(48, 2112, 7, a, b);
+                for problem in [plain, plain.with_d_major(Major::M), plain.with_batch(30)] {
+                    let name = problem_name(&problem, elements);
+                    assert_eq!(named_problem(&name, elements), Some(problem), "{name}");
+                }
+            }
+        }
+        let damaged = ["", "bf16", "bf16 kk", "bf16 kk 8x8", "bf16 kk 8x8x8x8", "bf16 kk 0x8x8"];
+        let foreign = ["f16 kk 8x8x8", "bf16 kx 8x8x8", "bf16 kk 8x8x8*0", "bf16 kk 8x8x8 lda=9"];
+        let huge = ["bf16 kk 9999999999999x9999999999999x8", "bf16 é 8x8x8", "bf16 ké 8x8x8"];
+        for name in [&damaged[..], &foreign, &huge].concat() {
+            assert_eq!(named_problem(name, bf16), None, "{name}");
+        }
+    }
 
     #[test]
     fn names_say_what_is_unusual() {

@@ -150,10 +150,19 @@ impl OperandPool {
         self.elements
     }
 
+    /// Bytes of A, of B and of D.
+    pub(crate) fn bytes(&self) -> [usize; 3] {
+        [self.a.device.bytes(), self.b.device.bytes(), self.d_bytes]
+    }
+
+    /// The data that A and B repeat.
+    pub(crate) fn periods(&self) -> [&[u8]; 2] {
+        [self.a.host.bytes(), self.b.host.bytes()]
+    }
+
     /// Whether the pool is large enough for these sets.
     pub(crate) fn holds(&self, sets: &Sets) -> bool {
-        let [a, b, d] = sets.bytes();
-        a <= self.a.device.bytes() && b <= self.b.device.bytes() && d <= self.d_bytes
+        sets.bytes().into_iter().zip(self.bytes()).all(|(needed, there)| needed <= there)
     }
 
     /// The addresses of the matrices of a set.

@@ -1,39 +1,42 @@
-//! `pgemm atlas`: whole populations of problems, each in a quick pair with cuBLASLt.
+//! `pgemm atlas`: whole populations of problems, each in short rounds with peers.
+
+mod again;
+mod show;
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::str::FromStr;
 
-use comfy_table::Table;
 use persistent_gemm::driver::Device;
 use persistent_gemm::files;
 use persistent_gemm::measure::Elements;
 use persistent_gemm::tune::ProblemKey;
-use persistent_gemm::{Config, Major, Plan};
+use persistent_gemm::{Config, Major, Plan, Problem};
 use pgemm_bench::atlas::{
-    Atlas, AtlasFile, AtlasHead, AtlasOptions, AtlasProblem, AtlasRow, AtlasScore, FASTEST,
-    FIRST_PICK, LOSS, Population, Regime,
+    Atlas, AtlasFile, AtlasHead, AtlasOptions, AtlasProblem, Peer, Peers, Population, Regime,
 };
-use pgemm_bench::{Bench, ChoiceSource, CublasLt, SurveyOptions, problem_name};
+use pgemm_bench::{Bench, ChoiceSource, Machine, SurveyOptions, problem_name};
 use pgemm_kernels::Spec;
 
+use crate::Verdict;
 use crate::autotune;
 use crate::failure::Failure;
 use crate::interrupt::Interrupt;
 use crate::output;
-use crate::parse::{self, Types, USUAL_SMS};
+use crate::parse::{self, Size, Types, USUAL_SMS};
 use crate::usage::UsageError;
-use crate::{Verdict, bench::Peer};
 
 /// Arguments of `pgemm atlas`.
 #[derive(clap::Args)]
 #[command(after_help = "\
 Examples:
   pgemm atlas --population eights --count 300 --seed 5 --against cublaslt --json eights.jsonl
-  pgemm atlas --population models,any --dtype e4m3 --majors kk --against cublaslt-best
+  pgemm atlas --population models,any --dtype e4m3 --majors kk --against cublaslt,cublaslt-best,torch
+  pgemm atlas --problem 4553x167x509 --majors mn --against cublaslt
   pgemm atlas --population eights --list --seed 5 --count 20
   pgemm atlas --show eights.jsonl --show any.jsonl
+  pgemm atlas --reproduce any.jsonl
 
 Exit status: 0 all well; 1 one of our results was wrong; 130 interrupted.")]
 pub struct Args {
@@ -41,6 +44,15 @@ pub struct Args {
     /// any, tiny, vectors, batches, models.
     #[arg(long, value_name = "NAME", value_delimiter = ',', default_value = "eights")]
     population: Vec<Population>,
+    /// Measure this problem instead of populations, in each of the given majors; may be given
+    /// several times.
+    #[arg(
+        long,
+        value_name = "MxNxK[*BATCH]",
+        value_parser = parse::size,
+        conflicts_with_all = ["population", "count", "seed", "resume"],
+    )]
+    problem: Vec<Size>,
     /// Problems of each population.
     #[arg(long, value_name = "COUNT", default_value_t = 100)]
     count: usize,
@@ -52,9 +64,11 @@ pub struct Args {
     /// Majors of A and B that problems are drawn with, separated by commas.
     #[arg(long, value_name = "MAJORS", value_delimiter = ',', default_value = "kk,kn,mk,mn")]
     majors: Vec<OperandMajors>,
-    /// Whom to run against.
-    #[arg(long, value_enum, value_name = "PEER")]
-    against: Option<Peer>,
+    /// Whom to run against, separated by commas: cublaslt (its first pick), cublaslt-best (the
+    /// fastest of all algorithms that its heuristic returns), torch (in a process of PGEMM_PYTHON,
+    /// or of python3).
+    #[arg(long, value_name = "PEER", value_delimiter = ',')]
+    against: Vec<Peer>,
     /// Seconds of launches of each problem.
     #[arg(long, value_name = "SECONDS", default_value_t = 0.5)]
     seconds: f64,
@@ -98,6 +112,17 @@ pub struct Args {
     /// estimates from, as comma-separated values. scripts/fit-trees.py reads them.
     #[arg(long, value_name = "FILE", conflicts_with_all = ["judge", "show", "list", "json", "against"])]
     features: Option<PathBuf>,
+    /// Look for small problems in place of those that a peer computed wrongly in a file that --json
+    /// wrote, and show what is wrong: one for each combination of types, majors and algorithm.
+    #[arg(
+        long,
+        value_name = "FILE",
+        conflicts_with_all = [
+            "show", "list", "json", "survey", "against", "problem", "population", "count", "seed",
+            "majors", "shard", "dtype", "b_dtype", "output_dtype", "precision",
+        ],
+    )]
+    reproduce: Option<PathBuf>,
     /// Ordinal of the CUDA device.
     #[arg(long, default_value_t = 0)]
     device: u32,
@@ -149,9 +174,10 @@ impl FromStr for Shard {
 pub fn run(args: &Args) -> Result<Verdict, Failure> {
     if !args.show.is_empty() {
         let files = args.show.iter().map(|path| AtlasFile::read(path));
-        let files = files.collect::<Result<Vec<_>, _>>()?;
-        let rows: Vec<&AtlasRow> = files.iter().flat_map(|file| &file.rows).collect();
-        return print(&rows);
+        return show::print(&files.collect::<Result<Vec<_>, _>>()?);
+    }
+    if let Some(path) = &args.reproduce {
+        return again::reproduce(path, args.device);
     }
     if let Some(path) = &args.features {
         output::text(&pgemm_bench::features(path, USUAL_SMS)?)?;
@@ -164,13 +190,7 @@ pub fn run(args: &Args) -> Result<Verdict, Failure> {
     let config = parse::config(elements);
     let majors: Vec<(Major, Major)> =
         args.majors.iter().map(|majors| (majors.0, majors.1)).collect();
-    let mut work: Vec<(Population, AtlasProblem)> = Vec::new();
-    for &population in &args.population {
-        let problems = population.problems(args.seed, args.count, elements, &majors)?;
-        let problems =
-            problems.into_iter().filter(|at| at.index % args.shard.of == args.shard.index);
-        work.extend(problems.map(|problem| (population, problem)));
-    }
+    let mut work = args.work(elements, &majors)?;
     if args.list {
         return list(&work, &config, elements);
     }
@@ -182,11 +202,11 @@ pub fn run(args: &Args) -> Result<Verdict, Failure> {
     }
     let device = Device::new(args.device)?;
     let bench = Bench::new(&device)?;
-    let peer = args.against.map(|_| CublasLt::open(&device)).transpose()?;
-    let options =
-        AtlasOptions { seconds: args.seconds, best: args.against == Some(Peer::CublasltBest) };
-    let machine = bench.machine(peer.as_ref());
-    let head = AtlasHead::new(machine, elements, args.seed, majors, options);
+    let peers = open_peers(&device, &args.against)?;
+    let options = AtlasOptions { seconds: args.seconds };
+    let machine = Machine { cublaslt: peers.cublaslt(), ..bench.machine(None) };
+    let drawn = (args.seed, majors);
+    let head = AtlasHead::new(machine, elements, drawn, peers.versions(), options);
     let mut file = match &args.json {
         Some(path) if args.resume => AtlasFile::resume(path, head)?,
         path => AtlasFile::new(path.as_deref(), head),
@@ -205,7 +225,7 @@ pub fn run(args: &Args) -> Result<Verdict, Failure> {
     compile_ahead(plans.map(|plan| plan.spec), args.processes)?;
 
     let problems: Vec<AtlasProblem> = work.iter().map(|(_, at)| at.clone()).collect();
-    let atlas = Atlas::new(&bench, peer.as_ref(), (config, elements), options, &problems)?;
+    let atlas = Atlas::new(&bench, &peers, (config, elements), options, &problems)?;
     let interrupt = Interrupt::listen()?;
     let progress = output::progress(work.len());
     for (population, at) in &work {
@@ -219,7 +239,52 @@ pub fn run(args: &Args) -> Result<Verdict, Failure> {
         progress.inc(1);
     }
     progress.finish_and_clear();
-    print(&file.rows.iter().collect::<Vec<_>>())
+    show::print(&[file])
+}
+
+impl Args {
+    /// The problems to measure.
+    fn work(
+        &self,
+        elements: Elements,
+        majors: &[(Major, Major)],
+    ) -> Result<Vec<(Population, AtlasProblem)>, Failure> {
+        let mut work = Vec::new();
+        for size in &self.problem {
+            let [m, n, k] = size.extents;
+            for &(a, b) in majors {
+                let one = Problem::new(m, n, k, a, b);
+                let problem = size.batch.map_or(one, |count| one.with_batch(count));
+                problem.validate()?;
+                if problem.is_empty() || k == 0 {
+                    return Err(
+                        UsageError::NothingToTime { problem: parse::extents(&problem) }.into()
+                    );
+                }
+                let index = work.len();
+                work.push((Population::Given, AtlasProblem { index, label: None, problem }));
+            }
+        }
+        let populations = if work.is_empty() { &self.population[..] } else { &[] };
+        for &population in populations {
+            let problems = population.problems(self.seed, self.count, elements, majors)?;
+            work.extend(problems.into_iter().map(|problem| (population, problem)));
+        }
+        work.retain(|(_, at)| at.index % self.shard.of == self.shard.index);
+        Ok(work)
+    }
+}
+
+/// Opens the libraries of peers, and says on stderr which ones take part.
+fn open_peers(device: &Device, wanted: &[Peer]) -> Result<Peers, Failure> {
+    let peers = Peers::open(device, wanted)?;
+    for missing in peers.missing() {
+        output::note(missing);
+    }
+    for (library, place) in peers.places() {
+        output::note(format!("against {library}, from {place}"));
+    }
+    Ok(peers)
 }
 
 /// Times kernels of the rule for each problem.
@@ -323,72 +388,4 @@ fn list(
     }
     output::print(&table)?;
     Ok(Verdict::Fine)
-}
-
-/// Prints the scores of all populations, and the problems with the lowest ratios.
-fn print(rows: &[&AtlasRow]) -> Result<Verdict, Failure> {
-    /// Problems in the list of losses.
-    const WORST: usize = 12;
-    for peer in [FIRST_PICK, FASTEST] {
-        if rows.iter().all(|row| row.ratio(peer).is_none()) {
-            continue;
-        }
-        output::text(&format!("against {peer}: its time over ours\n"))?;
-        output::print(&scores(rows, peer))?;
-        let mut lost: Vec<_> =
-            rows.iter().filter_map(|row| Some((row.ratio(peer)?, *row))).collect();
-        lost.sort_by(|a, b| a.0.total_cmp(&b.0));
-        let mut table =
-            output::table(["worst", "problem", "regime", "µs", "kernel"], &["worst", "µs"]);
-        for (ratio, row) in lost.iter().take(WORST) {
-            table.add_row([
-                format!("{ratio:.3}"),
-                row.problem.clone(),
-                row.regime.to_string(),
-                row.us.map_or_else(String::new, |us| format!("{us:.2}")),
-                row.kernel.clone().unwrap_or_default(),
-            ]);
-        }
-        output::text("\n")?;
-        output::print(&table)?;
-        output::text("\n")?;
-    }
-    for row in rows {
-        for fault in &row.faults {
-            let what = if fault.wrong { "is wrong" } else { "did not run" };
-            output::text(&format!("{} {what}: {}: {}\n", fault.who, row.problem, fault.why))?;
-        }
-    }
-    let wrong = rows.iter().any(|row| row.is_wrong());
-    Ok(if wrong { Verdict::Wrong } else { Verdict::Fine })
-}
-
-fn scores(rows: &[&AtlasRow], peer: &str) -> Table {
-    let below = format!("below {LOSS}");
-    let header = [
-        "population",
-        "regime",
-        "problems",
-        "mean",
-        below.as_str(),
-        "worst",
-        "wrong",
-        "not run",
-        "peer wrong",
-    ];
-    let mut table = output::table(header, &header[2..]);
-    for (population, regime, score) in AtlasScore::by_population(rows.iter().copied(), peer) {
-        table.add_row([
-            population.to_string(),
-            regime.map_or_else(|| "all".to_owned(), |regime| regime.to_string()),
-            score.compared.to_string(),
-            score.mean.map_or_else(|| "–".to_owned(), |mean| format!("{mean:.4}")),
-            format!("{:.1} %", 100.0 * score.losses),
-            score.worst.map_or_else(|| "–".to_owned(), |(ratio, _)| format!("{ratio:.3}")),
-            score.wrong.to_string(),
-            score.not_run.to_string(),
-            score.wrong_peers.to_string(),
-        ]);
-    }
-    table
 }

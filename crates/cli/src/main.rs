@@ -67,7 +67,7 @@ enum Command {
     Bench(Box<bench::Args>),
     /// Measure whole populations of problems: drawn ones, and those of published models.
     ///
-    /// Each problem is verified and timed briefly in a pair with cuBLASLt. Results are geometric
+    /// Each problem is verified and timed briefly beside cuBLASLt and torch. Results are geometric
     /// means by population and by what bounds a problem: launch, memory or arithmetic.
     Atlas(Box<atlas::Args>),
     /// Plot the results of `bench --stream`: microseconds per job over the work of a job.

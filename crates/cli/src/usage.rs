@@ -41,6 +41,13 @@ pub enum UsageError {
     )]
     NothingToMeasure,
 
+    /// A problem without elements, or without products to add up.
+    #[error("{problem} has nothing to time: give extents, and a batch, of at least 1")]
+    NothingToTime {
+        /// Its extents.
+        problem: String,
+    },
+
     /// `bench --also` with a resident kernel for single launches, or with a launched kernel for
     /// streams.
     #[error(

@@ -3,10 +3,11 @@
 
 use persistent_gemm::driver::StreamRef;
 use persistent_gemm::measure::{Elements, error_model, matrix_bytes};
-use persistent_gemm::{HostMatrix, Reference};
+use persistent_gemm::{HostMatrix, Reference, WorstElement};
 use pgemm_plan::{Major, MatrixLayout, Problem};
 use rayon::prelude::*;
 
+use super::finding::{Finding, WrongElement};
 use crate::error::Result;
 use crate::pool::{OperandPool, Sets};
 
@@ -16,11 +17,26 @@ const GRID_STEP: usize = 32;
 /// Most multiplications that the reference of a grid takes.
 const GRID_PRODUCTS: usize = 1 << 27;
 
+/// All elements of products of at most so many multiplications are verified.
+const SMALL_PRODUCTS: usize = 1 << 20;
+
+/// Most elements of a grid that has all of them.
+const WHOLE_ELEMENTS: usize = 1 << 22;
+
 /// The operands of one problem.
 pub(super) struct Operands<'a> {
     pub(super) pool: &'a OperandPool,
     pub(super) sets: Sets,
     pub(super) problem: &'a Problem,
+}
+
+/// How many elements of D a grid has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Density {
+    /// Some rows and columns, or all of a small product.
+    Usual,
+    /// All of them, if the reference does not take too long.
+    Whole,
 }
 
 /// The elements of D that are compared with a reference: those of some rows and some columns, in
@@ -32,13 +48,22 @@ pub(super) struct Grid {
     columns: Vec<usize>,
     /// The reference of each product, with the product's number.
     references: Vec<(usize, Reference)>,
+    elements: Elements,
+}
+
+/// What a contestant left in a D of which every bit had been set.
+pub(super) struct Sample {
+    /// Elements of floating point that still are so.
+    pub(super) unwritten: usize,
+    /// The bytes of the grid's elements, row after row, of each verified product.
+    pub(super) products: Vec<Vec<u8>>,
 }
 
 impl Grid {
-    pub(super) fn new(operands: &Operands<'_>) -> Result<Grid> {
+    pub(super) fn new(operands: &Operands<'_>, density: Density) -> Result<Grid> {
         let Operands { pool, sets, problem } = operands;
         let one = problem.one();
-        let [rows, columns] = grid([one.m, one.n], one.k);
+        let [rows, columns] = grid([one.m, one.n], one.k, density);
         let last = problem.batch.count.saturating_sub(1);
         let products = if last == 0 { vec![0] } else { vec![0, last] };
         let elements = pool.elements();
@@ -54,74 +79,98 @@ impl Grid {
             Ok((product, Reference::new(&part, &a, &b, None)?))
         };
         let references = products.into_iter().map(reference).collect::<Result<_>>()?;
-        Ok(Grid { rows, columns, references })
+        Ok(Grid { rows, columns, references, elements })
     }
 
-    /// What is wrong with the last set's D on the device, if anything is.
-    pub(super) fn finding(
-        &self,
-        operands: &Operands<'_>,
-        stream: StreamRef<'_>,
-    ) -> Result<Option<String>> {
+    /// The rows and the columns of the verified elements.
+    pub(super) fn places(&self) -> [&[usize]; 2] {
+        [&self.rows, &self.columns]
+    }
+
+    /// The numbers of the verified products of a batch.
+    pub(super) fn products(&self) -> Vec<usize> {
+        self.references.iter().map(|(product, _)| *product).collect()
+    }
+
+    /// What a contestant left in the last set's D on our device.
+    pub(super) fn sample(&self, operands: &Operands<'_>, stream: StreamRef<'_>) -> Result<Sample> {
         let Operands { pool, sets, problem } = operands;
-        let elements = pool.elements();
-        let [.., d_bytes] = matrix_bytes(problem, elements)?;
+        let [.., d_bytes] = matrix_bytes(problem, self.elements)?;
         let mut bytes = vec![0; d_bytes];
         pool.read(sets, sets.count - 1, &mut bytes, stream)?;
-        self.finding_in(&bytes, problem, elements)
+        Ok(self.sample_of(&bytes, problem))
     }
 
     /// The same for a D of all products whose elements are these.
-    fn finding_in(
-        &self,
-        bytes: &[u8],
-        problem: &Problem,
-        elements: Elements,
-    ) -> Result<Option<String>> {
+    fn sample_of(&self, bytes: &[u8], problem: &Problem) -> Sample {
         let (layout, batch) = (problem.d_layout(), problem.batch);
-        let size = elements.d.bytes() as usize;
-        let unwritten = if elements.d.is_float() {
-            let poison = |element: &&[u8]| element.iter().all(|&byte| byte == u8::MAX);
+        let element = self.elements.d;
+        let size = element.bytes() as usize;
+        let poison = |element: &&[u8]| element.iter().all(|&byte| byte == u8::MAX);
+        let unwritten = if element.is_float() {
             bytes.par_chunks_exact(size).filter(poison).count()
         } else {
             0
         };
-        if unwritten > 0 {
-            return Ok(Some(format!("{unwritten} elements were not written")));
-        }
-        let model = error_model(elements);
-        for (product, reference) in &self.references {
-            let at = MatrixLayout::row_major(self.rows.len(), self.columns.len());
-            let mut d = HostMatrix::zeros(at, elements.d)?;
-            let places = self
-                .rows
-                .iter()
-                .flat_map(|&row| self.columns.iter().map(move |&column| (row, column)));
-            for (place, (row, column)) in d.bytes_mut().chunks_exact_mut(size).zip(places) {
-                let offset = product * batch.d + layout.offset(row, column).unwrap_or(0);
-                place.copy_from_slice(&bytes[offset * size..][..size]);
+        let product = |product: usize| {
+            let mut places = Vec::with_capacity(self.rows.len() * self.columns.len() * size);
+            for &row in &self.rows {
+                for &column in &self.columns {
+                    let offset = product * batch.d + layout.offset(row, column).unwrap_or(0);
+                    places.extend_from_slice(&bytes[offset * size..][..size]);
+                }
             }
+            places
+        };
+        Sample { unwritten, products: self.products().into_iter().map(product).collect() }
+    }
+
+    /// What is wrong with a D, if anything is.
+    ///
+    /// # Errors
+    /// The sample has another form than the grid, or no bound is derived for these types.
+    pub(super) fn finding(&self, sample: &Sample) -> Result<Option<Finding>> {
+        if sample.unwritten > 0 {
+            return Ok(Some(Finding::Unwritten { elements: sample.unwritten }));
+        }
+        let model = error_model(self.elements);
+        for (index, (product, reference)) in self.references.iter().enumerate() {
+            // A sample without them has the wrong length.
+            let bytes = sample.products.get(index).map_or(&[][..], Vec::as_slice);
+            let layout = MatrixLayout::row_major(self.rows.len(), self.columns.len());
+            let d = HostMatrix::from_bytes(layout, self.elements.d, bytes)?;
             let comparison = reference.compare(&d, &model)?;
             if comparison.passed {
                 continue;
             }
-            let worst = comparison.worst.map_or_else(String::new, |worst| {
-                let (row, column) = (self.rows[worst.row], self.columns[worst.column]);
-                format!(
-                    "; element ({row}, {column}) of product {product} is {} instead of {}",
-                    worst.computed, worst.reference
-                )
-            });
-            let (failed, elements) = (comparison.failed, comparison.elements);
-            return Ok(Some(format!("{failed} of {elements} elements are wrong{worst}")));
+            let place = |element: WorstElement| WrongElement {
+                product: *product,
+                row: self.rows[element.row],
+                column: self.columns[element.column],
+                computed: element.computed,
+                right: element.reference,
+            };
+            return Ok(Some(Finding::Different {
+                wrong: comparison.failed,
+                compared: comparison.elements,
+                first: comparison.first_failed.map(place),
+                worst: comparison.worst.map(place),
+            }));
         }
         Ok(None)
     }
 }
 
 /// The rows and columns of a grid over D.
-fn grid(extents: [usize; 2], k: usize) -> [Vec<usize>; 2] {
-    let mut strips = extents.map(|extent| extent.div_ceil(GRID_STEP));
+fn grid(extents: [usize; 2], k: usize, density: Density) -> [Vec<usize>; 2] {
+    let elements = extents[0].saturating_mul(extents[1]);
+    let most_products = match density {
+        Density::Usual => SMALL_PRODUCTS,
+        Density::Whole => GRID_PRODUCTS,
+    };
+    let whole = elements <= WHOLE_ELEMENTS && elements.saturating_mul(k) <= most_products;
+    let step = if whole { 1 } else { GRID_STEP };
+    let mut strips = extents.map(|extent| extent.div_ceil(step));
     // The longer side gets sparser first.
     while strips[0] * strips[1] * k.max(1) > GRID_PRODUCTS && strips[0].max(strips[1]) > 1 {
         let longer = usize::from(strips[1] > strips[0]);
@@ -145,76 +194,4 @@ fn grid(extents: [usize; 2], k: usize) -> [Vec<usize>; 2] {
 }
 
 #[cfg(test)]
-mod tests {
-    use pgemm_ir::Element;
-
-    use super::*;
-
-    #[test]
-    fn every_tile_has_an_element_of_the_grid_and_so_have_both_ends() {
-        for (extents, k) in [([100, 7000], 64), ([1, 33], 5000), ([20_000, 20_000], 750)] {
-            let sides = grid(extents, k);
-            for (side, extent) in sides.iter().zip(extents) {
-                assert_eq!((side[0], side[side.len() - 1]), (0, extent - 1));
-                assert!(side.windows(2).all(|pair| pair[0] < pair[1] && pair[1] < extent));
-                let apart = side.windows(2).map(|pair| pair[1] - pair[0]).max().unwrap_or(0);
-                assert!(apart < 2 * GRID_STEP || extents[0] == 20_000, "{apart}");
-            }
-            let products = sides[0].len() * sides[1].len() * k;
-            assert!(products < 2 * GRID_PRODUCTS, "{products}");
-        }
-    }
-
-    /// A batch of three products of bf16, right, as bytes, with its grid.
-    fn products() -> (Grid, Vec<u8>, Problem, Elements) {
-        let problem = Problem::new(200, 160, 48, Major::K, Major::K).with_batch(3);
-        let elements = Elements::new(Element::Bf16, Element::Bf16);
-        let one = problem.one();
-        let [rows, columns] = grid([one.m, one.n], one.k);
-        let (mut bytes, mut references) = (Vec::new(), Vec::new());
-        for product in 0..3 {
-            let random = |layout, seed| {
-                let mut matrix = HostMatrix::zeros(layout, Element::Bf16).unwrap();
-                matrix.fill_random(seed);
-                matrix
-            };
-            let (a, b) = (random(one.a_layout(), product), random(one.b_layout(), 7 + product));
-            let exact = Reference::new(&one, &a, &b, None).unwrap();
-            let d = HostMatrix::from_f64(one.d_layout(), Element::Bf16, exact.values()).unwrap();
-            bytes.extend_from_slice(d.bytes());
-            let value = |matrix: &HostMatrix, row, column| matrix.get(row, column).unwrap();
-            let part = Problem::new(rows.len(), columns.len(), one.k, Major::K, Major::N);
-            let mut of_rows = HostMatrix::zeros(part.a_layout(), Element::Bf16).unwrap();
-            of_rows.fill_with(|row, column| value(&a, rows[row], column));
-            let mut of_columns = HostMatrix::zeros(part.b_layout(), Element::Bf16).unwrap();
-            of_columns.fill_with(|row, column| value(&b, row, columns[column]));
-            let reference = Reference::new(&part, &of_rows, &of_columns, None).unwrap();
-            references.push((product as usize, reference));
-        }
-        references.remove(1);
-        (Grid { rows, columns, references }, bytes, problem, elements)
-    }
-
-    #[test]
-    fn wrong_tiles_and_unwritten_elements_are_found() {
-        let (grid, right, problem, elements) = products();
-        let finding = |bytes: &[u8]| grid.finding_in(bytes, &problem, elements).unwrap();
-        assert_eq!(finding(&right), None);
-
-        // A tile of 64 × 64 elements of the last product that is left at zero.
-        let mut zeros = right.clone();
-        for row in 128..192 {
-            let from = 2 * (2 * 200 * 160 + row * 160 + 64);
-            zeros[from..from + 128].fill(0);
-        }
-        let text = finding(&zeros).unwrap();
-        assert!(
-            text.contains("elements are wrong; element (") && text.contains("product 2"),
-            "{text}"
-        );
-
-        let mut unwritten = right;
-        unwritten[2 * (200 * 160 + 77)..][..2].fill(u8::MAX);
-        assert_eq!(finding(&unwritten).unwrap(), "1 elements were not written");
-    }
-}
+pub(super) mod tests;

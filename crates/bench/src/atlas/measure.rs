@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use persistent_gemm::driver::StreamRef;
 use persistent_gemm::measure::{
-    Contestant, Elements, MeasureError, Measurement, Protocol, SliceTimer, measure,
+    Contestant, Elements, MeasureError, Measurement, Protocol, measure,
 };
 use persistent_gemm::stats::Summary;
 use persistent_gemm::tune::Picks;
@@ -13,32 +13,38 @@ use persistent_gemm::{Gemm, Pointers, Prepared};
 use pgemm_plan::Config;
 use serde::{Deserialize, Serialize};
 
-use super::grid::{Grid, Operands};
+use super::grid::{Density, Grid, Operands};
+use super::judge::{Judge, Verdict};
+use super::library::{Candidate, Runner};
+use super::peer::{Peer, Pick};
+use super::peers::Peers;
 use super::population::{AtlasProblem, Population};
 use super::regime::Regime;
-use super::row::{AtlasPeer, AtlasRow, FASTEST, FIRST_PICK, Fault, OURS};
+use super::row::{AtlasPeer, AtlasRow, Fault, OURS};
+use super::timer::Seats;
 use crate::bench::Bench;
-use crate::cublaslt::{CublasLt, CublasLtPlan};
-use crate::error::Result;
+use crate::error::{BenchError, Result};
 use crate::names::{choice_name, problem_name};
-use crate::pool::{OperandPool, Sets};
+use crate::pool::Sets;
 
 /// How the problems of an atlas are measured.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct AtlasOptions {
     /// Seconds of launches of each problem, warm-up included.
     pub seconds: f64,
-    /// Whether all of cuBLASLt's candidates take part, to find the fastest.
-    pub best: bool,
 }
 
 /// Measures the problems of one set of element types on one device.
 pub struct Atlas<'a> {
-    bench: &'a Bench,
-    peer: Option<&'a CublasLt>,
+    judge: Judge<'a>,
     gemm: Gemm,
     options: AtlasOptions,
-    pool: OperandPool,
+}
+
+/// A contestant that computes a right result.
+struct Entrant<'a> {
+    library: &'static str,
+    candidate: Candidate<'a>,
 }
 
 impl<'a> Atlas<'a> {
@@ -48,7 +54,7 @@ impl<'a> Atlas<'a> {
     /// A knob of the config is impossible; driver errors.
     pub fn new(
         bench: &'a Bench,
-        peer: Option<&'a CublasLt>,
+        peers: &'a Peers,
         (config, elements): (Config, Elements),
         options: AtlasOptions,
         problems: &[AtlasProblem],
@@ -61,9 +67,9 @@ impl<'a> Atlas<'a> {
                 *all = of_problem.max(*all);
             }
         }
-        let pool = OperandPool::new(device, elements, bytes, bench.stream())?;
+        let judge = Judge::new(bench, peers, elements, bytes)?;
         let gemm = Gemm::with_picks(device, config, Arc::new(Picks::default()))?;
-        Ok(Atlas { bench, peer, gemm, options, pool })
+        Ok(Atlas { judge, gemm, options })
     }
 
     /// Measures a problem.
@@ -73,10 +79,8 @@ impl<'a> Atlas<'a> {
     /// not an error: the row says why.
     pub fn measure(&self, population: Population, at: &AtlasProblem) -> Result<AtlasRow> {
         let problem = &at.problem;
-        let elements = self.pool.elements();
-        let l2_bytes = self.bench.device().properties().l2_bytes;
-        let operands =
-            Operands { pool: &self.pool, sets: Sets::of(problem, elements, l2_bytes)?, problem };
+        let elements = self.judge.elements();
+        let operands = self.judge.operands(problem)?;
         let mut row = AtlasRow {
             population,
             index: at.index,
@@ -89,102 +93,133 @@ impl<'a> Atlas<'a> {
             peers: Vec::new(),
             faults: Vec::new(),
         };
-        let grid = Grid::new(&operands)?;
-        let mut ours = match self.gemm.prepare(problem) {
-            Ok(prepared) => {
-                row.kernel = Some(choice_name(prepared.plan()));
-                let ours = Ours { gemm: &self.gemm, prepared, operands: &operands };
-                self.verified(ours, &grid, &operands, &mut row.faults)?
-            }
-            Err(error) => {
-                self.survived()?;
-                row.faults.push(Fault { who: OURS.into(), wrong: false, why: error.to_string() });
-                None
-            }
-        };
-        let mut theirs = self.theirs(&grid, &operands, &mut row.faults)?;
-
-        let ranks: Vec<usize> = theirs.iter().map(|candidate| candidate.rank).collect();
-        let mut everybody: Vec<&mut dyn Contestant> = Vec::new();
-        everybody.extend(ours.as_mut().map(|ours| ours as &mut dyn Contestant));
-        let own = everybody.len();
-        everybody.extend(theirs.iter_mut().map(|candidate| candidate as &mut dyn Contestant));
-        if everybody.is_empty() {
-            return Ok(row);
-        }
-        let protocol = Protocol::quick(self.options.seconds, everybody.len());
-        let mut timer = SliceTimer::new(self.bench, &mut everybody, operands.sets.count)?;
-        let measurement = measure(&mut timer, &protocol)?;
-        row.launch = Some(measurement.launch);
-        if own > 0 {
+        let grid = Grid::new(&operands, Density::Usual)?;
+        let ours = self.ours(&grid, &operands, &mut row)?;
+        let theirs = self.theirs(&grid, &operands, &mut row.faults)?;
+        if let Some(ours) = ours {
+            let mut entrants = vec![ours];
+            entrants.extend(theirs);
+            let measurement = self.time(&mut entrants, operands.sets.count, &mut row.faults)?;
+            row.launch = Some(measurement.launch);
             row.us = microseconds(&measurement, 0);
-            row.peers = peers(&measurement, &ranks, self.options.best);
+            let places: Vec<_> = entrants.iter().map(Entrant::place).collect();
+            row.peers = results(&measurement, &places, self.judge.peers.wanted());
         }
-        drop(timer);
         // The workspace of this problem is not needed again.
         self.gemm.trim()?;
         Ok(row)
     }
 
-    /// cuBLASLt's candidates that compute right results: its first, or all of them if the fastest
-    /// is wanted.
+    /// Our kernel, if it computes a right result.
+    fn ours<'o>(
+        &'o self,
+        grid: &Grid,
+        operands: &'o Operands<'o>,
+        row: &mut AtlasRow,
+    ) -> Result<Option<Entrant<'o>>> {
+        let prepared = match self.gemm.prepare(operands.problem) {
+            Ok(prepared) => prepared,
+            Err(error) => {
+                self.judge.survived()?;
+                row.faults.push(not_run((OURS, None, None), &error.into()));
+                return Ok(None);
+            }
+        };
+        row.kernel = Some(choice_name(prepared.plan()));
+        let runner = Runner::Here(Box::new(Ours { gemm: &self.gemm, prepared, operands }));
+        let candidate = Candidate { rank: None, algorithm: None, details: None, runner };
+        self.verified(OURS, candidate, (grid, operands), &mut row.faults)
+    }
+
+    /// The candidates of all libraries that compute right results: the first of a library, or all
+    /// of them if the fastest is wanted.
     fn theirs<'o>(
-        &self,
+        &'o self,
         grid: &Grid,
         operands: &'o Operands<'o>,
         faults: &mut Vec<Fault>,
-    ) -> Result<Vec<Theirs<'o>>> {
-        let Some(library) = self.peer else { return Ok(Vec::new()) };
-        let plan = match library.plan(operands.problem, operands.pool.elements(), 0) {
-            Ok(plan) => Arc::new(plan),
-            Err(error) => {
-                let who = FIRST_PICK.to_owned();
-                faults.push(Fault { who, wrong: false, why: error.to_string() });
-                return Ok(Vec::new());
-            }
-        };
+    ) -> Result<Vec<Entrant<'o>>> {
         let mut right = Vec::new();
-        for rank in 0..plan.candidates().len() {
-            let name = format!("{FIRST_PICK} #{rank}");
-            let candidate = Theirs { plan: Arc::clone(&plan), rank, name, operands };
-            right.extend(self.verified(candidate, grid, operands, faults)?);
-            if !right.is_empty() && !self.options.best {
-                break;
+        for library in self.judge.peers.libraries() {
+            let name = library.name();
+            let candidates = match library.candidates(operands) {
+                Ok(candidates) => candidates,
+                Err(error) => {
+                    faults.push(not_run((name, None, None), &error));
+                    continue;
+                }
+            };
+            for candidate in candidates {
+                let entrant = self.verified(name, candidate, (grid, operands), faults)?;
+                let is_right = entrant.is_some();
+                right.extend(entrant);
+                if is_right && !self.judge.peers.wants_all(name) {
+                    break;
+                }
             }
         }
         Ok(right)
     }
 
-    /// The contestant, if it computes a right result. Otherwise the fault is noted.
-    fn verified<C: Contestant>(
+    /// The candidate, if it computes a right result. Otherwise the fault is noted.
+    fn verified<'o>(
         &self,
-        mut contestant: C,
-        grid: &Grid,
-        operands: &Operands<'_>,
+        library: &'static str,
+        mut candidate: Candidate<'o>,
+        (grid, operands): (&Grid, &Operands<'_>),
         faults: &mut Vec<Fault>,
-    ) -> Result<Option<C>> {
-        let stream = self.bench.stream();
-        let set = operands.sets.count - 1;
-        operands.pool.poison(&operands.sets, set, stream)?;
-        let (wrong, why) = match contestant.enqueue(set, stream) {
-            Ok(()) => match grid.finding(operands, stream)? {
-                Some(finding) => (true, finding),
-                None => return Ok(Some(contestant)),
-            },
-            Err(error) => {
-                self.survived()?;
-                (false, error.to_string())
-            }
-        };
-        faults.push(Fault { who: contestant.name().to_owned(), wrong, why });
+    ) -> Result<Option<Entrant<'o>>> {
+        let verdict = self.judge.verdict(&mut candidate.runner, grid, operands)?;
+        let entrant = Entrant { library, candidate };
+        match verdict {
+            Verdict::Right => return Ok(Some(entrant)),
+            Verdict::Wrong(finding) => faults.push(fault(entrant.place(), true, &finding)),
+            Verdict::NotRun(error) => faults.push(not_run(entrant.place(), &error)),
+        }
         Ok(None)
     }
 
-    /// An error if the device no longer works. A kernel that has broken the context has broken it
-    /// for all.
-    fn survived(&self) -> Result<()> {
-        Ok(self.bench.stream().synchronize()?)
+    /// Times all of them. One of another process that fails meanwhile is noted, and the others are
+    /// timed without it.
+    fn time(
+        &self,
+        entrants: &mut Vec<Entrant<'_>>,
+        sets: usize,
+        faults: &mut Vec<Fault>,
+    ) -> Result<Measurement> {
+        loop {
+            let protocol = Protocol::quick(self.options.seconds, entrants.len());
+            let mut seats = Seats::default();
+            for entrant in entrants.iter_mut() {
+                seats.add(&mut entrant.candidate.runner);
+            }
+            let mut timer = seats.timer(self.judge.bench, sets)?;
+            let error = match measure(&mut timer, &protocol) {
+                Ok(measurement) => return Ok(measurement),
+                Err(error) => BenchError::from(error),
+            };
+            let Some(failed) = timer.failed() else { return Err(error) };
+            faults.push(not_run(entrants.remove(failed).place(), &error));
+        }
     }
+}
+
+/// A library, the rank of its candidate, and what runs.
+type Place<'a> = (&'static str, Option<usize>, Option<&'a str>);
+
+impl Entrant<'_> {
+    fn place(&self) -> Place<'_> {
+        (self.library, self.candidate.rank, self.candidate.algorithm.as_deref())
+    }
+}
+
+fn fault((who, rank, algorithm): Place<'_>, wrong: bool, why: &impl ToString) -> Fault {
+    let (who, algorithm) = (who.to_owned(), algorithm.map(str::to_owned));
+    Fault { who, rank, algorithm, wrong, refused: false, why: why.to_string() }
+}
+
+fn not_run(place: Place<'_>, error: &BenchError) -> Fault {
+    Fault { refused: error.is_refusal(), ..fault(place, false, error) }
 }
 
 /// Median microseconds of a contestant's product.
@@ -198,25 +233,27 @@ fn rounded(value: f64) -> f64 {
     format!("{value:.4e}").parse().unwrap_or(value)
 }
 
-/// The first of the peer's candidates and, if it is wanted, the fastest. Ours is contestant 0, and
-/// the candidates of these ranks follow.
-fn peers(measurement: &Measurement, ranks: &[usize], best: bool) -> Vec<AtlasPeer> {
-    let all: Vec<AtlasPeer> = ranks
-        .iter()
-        .enumerate()
-        .filter_map(|(index, &rank)| {
-            let ratio = Summary::of(&measurement.ratios(0, index + 1))?;
-            Some(AtlasPeer {
-                name: FIRST_PICK.to_owned(),
-                rank,
-                us: microseconds(measurement, index + 1)?,
-                ratio: [ratio.min, ratio.median, ratio.max].map(rounded),
-            })
+/// What was measured of each peer. Contestant 0 is ours, and the candidates of libraries are in
+/// their libraries' order.
+fn results(measurement: &Measurement, contestants: &[Place<'_>], peers: &[Peer]) -> Vec<AtlasPeer> {
+    let result = |peer: &Peer| {
+        let of_library = contestants.iter().enumerate().filter(|(_, of)| of.0 == peer.library());
+        let mut timed = of_library
+            .filter_map(|(index, &place)| Some((index, place, microseconds(measurement, index)?)));
+        let (index, (_, rank, algorithm), us) = match peer.pick() {
+            Pick::First => timed.next(),
+            Pick::Fastest => timed.min_by(|a, b| a.2.total_cmp(&b.2)),
+        }?;
+        let ratio = Summary::of(&measurement.ratios(0, index))?;
+        Some(AtlasPeer {
+            name: peer.name().to_owned(),
+            rank,
+            algorithm: algorithm.map(str::to_owned),
+            us,
+            ratio: [ratio.min, ratio.median, ratio.max].map(rounded),
         })
-        .collect();
-    let fastest = all.iter().min_by(|a, b| a.us.total_cmp(&b.us)).filter(|_| best);
-    let fastest = fastest.map(|peer| AtlasPeer { name: FASTEST.to_owned(), ..peer.clone() });
-    all.first().cloned().into_iter().chain(fastest).collect()
+    };
+    peers.iter().filter_map(result).collect()
 }
 
 /// Our kernel.
@@ -234,60 +271,66 @@ impl Contestant for Ours<'_> {
     fn enqueue(&mut self, set: usize, stream: StreamRef<'_>) -> Result<(), MeasureError> {
         let at = self.operands.pool.addresses(&self.operands.sets, set);
         let pointers = Pointers::new(at.a, at.b, at.c, at.d);
-        // SAFETY: the pool, on this device, holds the matrices of every set and outlives the work of
-        // the atlas, which is waited for.
+        // SAFETY: the pool, on this device, holds the matrices of every set and outlives the work
+        // of the atlas, which is waited for.
         Ok(unsafe { self.gemm.run_at(&self.prepared, &pointers, stream) }?)
-    }
-}
-
-/// One of cuBLASLt's candidates.
-struct Theirs<'a> {
-    plan: Arc<CublasLtPlan>,
-    rank: usize,
-    name: String,
-    operands: &'a Operands<'a>,
-}
-
-impl Contestant for Theirs<'_> {
-    fn name(&self) -> &str {
-        &self.name
-    }
-
-    fn enqueue(&mut self, set: usize, stream: StreamRef<'_>) -> Result<(), MeasureError> {
-        let addresses = self.operands.pool.addresses(&self.operands.sets, set);
-        // SAFETY: the addresses are those of matrices of the plan's problem, which outlive the
-        // atlas's work; all of it is on this stream, and is waited for.
-        Ok(unsafe { self.plan.enqueue(self.rank, &addresses, stream) }?)
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use persistent_gemm::measure::LaunchMode;
+    use persistent_gemm::measure::{LaunchMode, Slice};
 
+    use super::super::peer::{FASTEST, FIRST_PICK, TORCH};
     use super::*;
+    use crate::worker::WorkerError;
 
-    #[test]
-    fn the_first_right_candidate_is_the_peer_and_the_fastest_its_best() {
-        let slice = |contestant, seconds| persistent_gemm::measure::Slice {
+    /// One round of ten GEMMs, in which the contestants took these times.
+    fn measurement(seconds: &[f64]) -> Measurement {
+        let slice = |(contestant, &seconds): (usize, &f64)| Slice {
             contestant,
             gemms: 10,
             seconds,
             state: Default::default(),
         };
-        let measurement = Measurement {
+        Measurement {
             launch: LaunchMode::Graph,
-            gemms_per_slice: vec![10; 3],
+            gemms_per_slice: vec![10; seconds.len()],
             warm_up_seconds: 0.0,
             settled: None,
-            rounds: vec![vec![slice(0, 2e-4), slice(1, 3e-4), slice(2, 1e-4)]],
+            rounds: vec![seconds.iter().enumerate().map(slice).collect()],
             energy_blocks: vec![],
-        };
-        let peers = peers(&measurement, &[1, 4], true);
-        let [first, fastest] = &peers[..] else { panic!("{peers:?}") };
-        assert_eq!((first.name.as_str(), first.rank, first.us), (FIRST_PICK, 1, 30.0));
-        assert_eq!((fastest.name.as_str(), fastest.rank, fastest.us), (FASTEST, 4, 10.0));
-        assert_eq!((first.ratio, fastest.ratio), ([1.5; 3], [0.5; 3]));
+        }
+    }
+
+    #[test]
+    fn the_first_right_candidate_is_the_peer_and_the_fastest_its_best() {
+        let measurement = measurement(&[2e-4, 3e-4, 1e-4, 4e-4]);
+        let contestants = [
+            (OURS, None, None),
+            (FIRST_PICK, Some(1), Some("66/20/36/3/1")),
+            (FIRST_PICK, Some(4), Some("67/20/36/3/1")),
+            (TORCH, None, Some("torch.matmul")),
+        ];
+        let peers = results(&measurement, &contestants, &Peer::ALL);
+        let [first, fastest, torch] = &peers[..] else { panic!("{peers:?}") };
+        assert_eq!((first.name.as_str(), first.rank, first.us), (FIRST_PICK, Some(1), 30.0));
+        assert_eq!((fastest.name.as_str(), fastest.rank, fastest.us), (FASTEST, Some(4), 10.0));
+        assert_eq!((torch.name.as_str(), torch.rank, torch.us), (TORCH, None, 40.0));
+        assert_eq!([first, fastest, torch].map(|peer| peer.ratio), [[1.5; 3], [0.5; 3], [2.0; 3]]);
+        assert_eq!(first.algorithm.as_deref(), Some("66/20/36/3/1"));
         assert_eq!(microseconds(&measurement, 0), Some(20.0));
+        let asked = results(&measurement, &contestants[..2], &[Peer::CublasLtBest, Peer::Torch]);
+        assert_eq!(asked.len(), 1, "{asked:?}");
+    }
+
+    #[test]
+    fn a_refusal_is_no_failure_and_neither_is_a_wrong_result() {
+        let of = |error: WorkerError| not_run((TORCH, None, None), &error.into());
+        let refused = of(WorkerError::Refused("no such types".into()));
+        let failed = of(WorkerError::Failed("out of memory".into()));
+        assert_eq!((refused.wrong, refused.refused), (false, true));
+        assert_eq!((failed.wrong, failed.refused), (false, false));
+        assert_eq!((refused.why.as_str(), failed.why.as_str()), ("no such types", "out of memory"));
     }
 }

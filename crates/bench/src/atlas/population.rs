@@ -59,6 +59,8 @@ pub enum Population {
     Batches,
     /// The layers of published models, and the products of other programs, without the largest.
     Models,
+    /// Problems that somebody names. Nothing is drawn from it.
+    Given,
 }
 
 /// A problem of a population.
@@ -73,7 +75,7 @@ pub struct AtlasProblem {
 }
 
 impl Population {
-    /// All populations.
+    /// All populations that problems are drawn from.
     pub const ALL: [Population; 7] = [
         Population::Eights,
         Population::SixtyFours,
@@ -94,6 +96,7 @@ impl Population {
             Population::Vectors => "vectors",
             Population::Batches => "batches",
             Population::Models => "models",
+            Population::Given => "given",
         }
     }
 
@@ -109,6 +112,9 @@ impl Population {
         elements: Elements,
         majors: &[(Major, Major)],
     ) -> Result<Vec<AtlasProblem>> {
+        if self == Population::Given {
+            return Ok(Vec::new());
+        }
         if self != Population::Models {
             let drawn = |index| {
                 let problem = Draw::new(seed, index).problem(self, elements, majors);

@@ -15,14 +15,20 @@ use pgemm_plan::Major;
 use serde::{Deserialize, Serialize};
 
 use super::measure::AtlasOptions;
+use super::old;
+use super::peer::Peer;
+use super::peers::PeerVersion;
 use super::population::Population;
 use super::regime::Regime;
 use super::row::AtlasRow;
 use crate::error::{BenchError, Result};
 use crate::machine::Machine;
 
-/// The schema version. It increases when a field changes its meaning or disappears.
-const SCHEMA: u32 = 1;
+/// The schema version. It increases when fields change. Files of schema 1 are read too.
+const SCHEMA: u32 = 2;
+
+/// The schema that [`old`] reads.
+const OLD_SCHEMA: u32 = 1;
 
 /// Ratios below this are counted as losses.
 pub const LOSS: f64 = 0.97;
@@ -30,7 +36,7 @@ pub const LOSS: f64 = 0.97;
 /// The conditions that the rows of a file share: its first line.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct AtlasHead {
-    /// The schema version, 1.
+    /// The schema version, 2.
     pub schema: u32,
     /// The command line, one string for each argument.
     pub command: Vec<String>,
@@ -46,6 +52,8 @@ pub struct AtlasHead {
     pub seed: u64,
     /// Majors of A and B that problems are drawn with.
     pub majors: Vec<(Major, Major)>,
+    /// The peers, with the versions of their libraries.
+    pub peers: Vec<PeerVersion>,
     /// How problems are measured.
     pub options: AtlasOptions,
 }
@@ -55,8 +63,8 @@ impl AtlasHead {
     pub fn new(
         machine: Machine,
         elements: Elements,
-        seed: u64,
-        majors: Vec<(Major, Major)>,
+        (seed, majors): (u64, Vec<(Major, Major)>),
+        peers: Vec<PeerVersion>,
         options: AtlasOptions,
     ) -> AtlasHead {
         AtlasHead {
@@ -68,6 +76,7 @@ impl AtlasHead {
             elements,
             seed,
             majors,
+            peers,
             options,
         }
     }
@@ -87,7 +96,7 @@ impl AtlasHead {
                 json(serde_json::to_value(head.options)),
                 json(serde_json::to_value(&head.machine.device)),
                 json(serde_json::to_value(&head.machine.driver)),
-                json(serde_json::to_value(head.machine.cublaslt)),
+                json(serde_json::to_value(&head.peers)),
                 json(serde_json::to_value(&head.version)),
             ]
         };
@@ -98,7 +107,7 @@ impl AtlasHead {
             "set of options",
             "device",
             "driver",
-            "cuBLASLt",
+            "list of peers",
             "version of persistent-gemm",
         ];
         let both = of(self).into_iter().zip(of(now));
@@ -135,13 +144,25 @@ impl AtlasFile {
         };
         let whole = text.rfind('\n').map_or("", |end| &text[..end]);
         let mut lines = whole.lines();
-        let head: AtlasHead = serde_json::from_str(lines.next().unwrap_or_default())
-            .map_err(|error| damaged(error.into()))?;
-        if head.schema != SCHEMA {
-            return Err(damaged(FileDamage::Schema { found: head.schema, needed: SCHEMA }));
+        let not_json = |error: serde_json::Error| damaged(error.into());
+        let first = lines.next().unwrap_or_default();
+        let mut head: serde_json::Value = serde_json::from_str(first).map_err(not_json)?;
+        let schema = head["schema"].as_u64();
+        let schema = schema.map(|schema| u32::try_from(schema).unwrap_or(u32::MAX));
+        match schema {
+            Some(OLD_SCHEMA) => old::upgrade_head(&mut head, SCHEMA),
+            Some(found) if found != SCHEMA => {
+                return Err(damaged(FileDamage::Schema { found, needed: SCHEMA }));
+            }
+            // Without a schema the head is refused below.
+            _ => {}
         }
+        let head: AtlasHead = serde_json::from_value(head).map_err(not_json)?;
         let rows = lines.map(serde_json::from_str).collect::<Result<_, _>>();
-        let rows = rows.map_err(|error: serde_json::Error| damaged(error.into()))?;
+        let mut rows: Vec<AtlasRow> = rows.map_err(not_json)?;
+        if schema == Some(OLD_SCHEMA) {
+            rows.iter_mut().for_each(old::upgrade_row);
+        }
         Ok(AtlasFile { path: Some(path.to_owned()), head, rows })
     }
 
@@ -210,13 +231,15 @@ pub struct AtlasScore {
     pub wrong: usize,
     /// See [`wrong`](Self::wrong).
     pub not_run: usize,
-    /// Rows in which one of the peer's candidates computed a wrong result.
+    /// Rows in which one of the candidates that the peer tried computed a wrong result.
     pub wrong_peers: usize,
+    /// Rows in which the peer refused the problem or failed.
+    pub peers_not_run: usize,
 }
 
 impl AtlasScore {
     /// The score of rows against a peer.
-    pub fn of<'r>(rows: impl IntoIterator<Item = &'r AtlasRow>, peer: &str) -> AtlasScore {
+    pub fn of<'r>(rows: impl IntoIterator<Item = &'r AtlasRow>, peer: Peer) -> AtlasScore {
         let rows: Vec<&AtlasRow> = rows.into_iter().collect();
         let ratios: Vec<(f64, &str)> =
             rows.iter().filter_map(|row| Some((row.ratio(peer)?, row.problem.as_str()))).collect();
@@ -230,14 +253,15 @@ impl AtlasScore {
             worst: worst.map(|(ratio, problem)| (*ratio, (*problem).to_owned())),
             wrong: count(&AtlasRow::is_wrong),
             not_run: count(&|row| row.us.is_none() && !row.is_wrong()),
-            wrong_peers: count(&|row| row.wrong_peers() > 0),
+            wrong_peers: count(&|row| row.is_wrong_of(peer)),
+            peers_not_run: count(&|row| row.is_without(peer)),
         }
     }
 
     /// The score of each population, all together and by regime.
     pub fn by_population<'r>(
         rows: impl IntoIterator<Item = &'r AtlasRow>,
-        peer: &str,
+        peer: Peer,
     ) -> Vec<(Population, Option<Regime>, AtlasScore)> {
         let mut populations: BTreeMap<&str, Vec<&AtlasRow>> = BTreeMap::new();
         for row in rows {
@@ -262,17 +286,19 @@ impl AtlasScore {
 #[cfg(test)]
 mod tests {
     use pgemm_ir::Element;
+    use serde_json::json;
 
-    use super::super::row::{AtlasPeer, FIRST_PICK, Fault};
+    use super::super::peer::{FIRST_PICK, TORCH};
+    use super::super::row::{AtlasPeer, Fault};
     use super::*;
 
     fn head() -> AtlasHead {
         AtlasHead::new(
             Machine::example(),
             Elements::new(Element::Bf16, Element::Bf16),
-            5,
-            vec![(Major::K, Major::K)],
-            AtlasOptions { seconds: 0.25, best: false },
+            (5, vec![(Major::K, Major::K)]),
+            vec![PeerVersion { name: FIRST_PICK.into(), library: "cuBLASLt 13.1.0".into() }],
+            AtlasOptions { seconds: 0.25 },
         )
     }
 
@@ -288,7 +314,8 @@ mod tests {
             us: Some(1.0),
             peers: vec![AtlasPeer {
                 name: FIRST_PICK.into(),
-                rank: 0,
+                rank: Some(0),
+                algorithm: None,
                 us: ratio,
                 ratio: [ratio - 0.01, ratio, ratio + 0.01],
             }],
@@ -296,8 +323,9 @@ mod tests {
         }
     }
 
-    fn wrong(who: &str) -> Vec<Fault> {
-        vec![Fault { who: who.into(), wrong: true, why: "3 elements are wrong".into() }]
+    fn wrong(who: &str, rank: Option<usize>) -> Vec<Fault> {
+        let (who, why) = (who.into(), "3 elements are wrong".into());
+        vec![Fault { who, rank, algorithm: None, wrong: true, refused: false, why }]
     }
 
     #[test]
@@ -327,7 +355,7 @@ mod tests {
         let other = AtlasHead { seed: 6, ..head() };
         let error = AtlasFile::resume(&path, other).unwrap_err().to_string();
         assert!(error.contains("seed is 5, and now it is 6"), "{error}");
-        let other = AtlasHead { options: AtlasOptions { seconds: 1.0, best: false }, ..head() };
+        let other = AtlasHead { options: AtlasOptions { seconds: 1.0 }, ..head() };
         assert!(matches!(AtlasFile::resume(&path, other), Err(BenchError::Resume { .. })));
         for text in ["", "{}\n", "no JSON\n"] {
             fs::write(&path, text).unwrap();
@@ -338,6 +366,49 @@ mod tests {
         assert!(missing.contains("missing"), "{missing}");
     }
 
+    /// A file of schema 1 with the fastest of cuBLASLt, whose first pick is wrong.
+    fn old_file() -> String {
+        let mut machine = serde_json::to_value(Machine::example()).unwrap();
+        machine["cublaslt"] = json!({ "major": 13, "minor": 1, "patch": 0 });
+        let head = json!({
+            "schema": 1, "command": [], "date": "d", "version": "0.1.0", "machine": machine,
+            "elements": { "a": "bf16", "b": "bf16", "d": "bf16" }, "seed": 5,
+            "majors": [["k", "k"]], "options": { "seconds": 0.25, "best": true },
+        });
+        let peer = |name, rank, ratio| json!({ "name": name, "rank": rank, "us": 20.0, "ratio": [ratio - 0.1, ratio, ratio] });
+        let row = json!({
+            "population": "any", "index": 5, "problem": "bf16 kk 45x16x9", "regime": "launch",
+            "launch": "graph", "kernel": "k", "us": 8.8,
+            "peers": [peer("cuBLASLt", 1, 2.5), peer("cuBLASLt best", 3, 2.0)],
+            "faults": [{ "who": "cuBLASLt #0", "wrong": true, "why": "1 of 9" }],
+        });
+        format!("{head}\n{row}\n")
+    }
+
+    #[test]
+    fn files_of_schema_1_are_read_and_continued() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("old.jsonl");
+        fs::write(&path, old_file()).unwrap();
+        let file = AtlasFile::read(&path).unwrap();
+        let version =
+            |peer: Peer| PeerVersion { name: peer.to_string(), library: "cuBLASLt 13.1.0".into() };
+        let peers = [Peer::CublasLt, Peer::CublasLtBest];
+        assert_eq!((file.head.schema, &file.head.peers[..]), (2, &peers.map(version)[..]));
+        let row = &file.rows[0];
+        assert_eq!(Peer::ALL.map(|peer| row.ratio(peer)), [Some(2.5), Some(2.0), None]);
+        assert_eq!((row.faults[0].who.as_str(), row.faults[0].rank), (FIRST_PICK, Some(0)));
+        assert_eq!(Peer::ALL.map(|peer| row.is_wrong_of(peer)), [true, true, false]);
+
+        // It is written in the present schema, and says the same.
+        assert_eq!(AtlasFile::resume(&path, file.head.clone()).unwrap(), file);
+        assert!(fs::read_to_string(&path).unwrap().starts_with(r#"{"schema":2,"#));
+        assert_eq!(AtlasFile::read(&path).unwrap(), file);
+        fs::write(&path, old_file().replace(r#""schema":1"#, r#""schema":3"#)).unwrap();
+        let error = AtlasFile::read(&path).unwrap_err().to_string();
+        assert!(error.contains("its schema is 3, this version reads 2"), "{error}");
+    }
+
     #[test]
     fn scores_are_those_of_the_rows() {
         let mut rows = vec![
@@ -346,14 +417,17 @@ mod tests {
             row(2, Regime::Compute, 8.0),
             row(3, Regime::Compute, 0.98),
         ];
-        rows[3].faults = wrong("cuBLASLt #1");
+        rows[1].faults = wrong(TORCH, None);
+        rows[1].faults[0].wrong = false;
+        rows[3].faults = wrong(FIRST_PICK, Some(0));
+        rows[3].peers[0].rank = Some(1);
         rows.push(AtlasRow {
             us: None,
             peers: vec![],
-            faults: wrong("persistent-gemm"),
+            faults: wrong("persistent-gemm", None),
             ..row(4, Regime::Compute, 1.0)
         });
-        let scores = AtlasScore::by_population(&rows, FIRST_PICK);
+        let scores = AtlasScore::by_population(&rows, Peer::CublasLt);
         let [(_, None, all), (_, Some(Regime::Memory), memory), (_, Some(_), compute)] =
             &scores[..]
         else {
@@ -364,6 +438,8 @@ mod tests {
         assert_eq!((all.losses, memory.losses, compute.losses), (0.25, 0.5, 0.0));
         assert_eq!(all.worst, Some((0.5, "p1".to_owned())));
         assert_eq!((all.wrong, all.not_run, all.wrong_peers), (1, 0, 1));
-        assert_eq!(AtlasScore::of(&rows, "nobody").mean, None);
+        let torch = AtlasScore::of(&rows, Peer::Torch);
+        assert_eq!((torch.mean, torch.wrong_peers, torch.peers_not_run), (None, 0, 1));
+        assert_eq!(AtlasScore::of(&rows, Peer::CublasLtBest).wrong_peers, 1);
     }
 }

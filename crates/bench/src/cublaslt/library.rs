@@ -126,6 +126,7 @@ pub(super) mod config_attribute {
 #[derive(Clone, Debug)]
 enum LoadFailure {
     NotFound { tried: Vec<PathBuf> },
+    NotLoaded { path: PathBuf, cause: String },
     Symbol { path: PathBuf, symbol: &'static str },
 }
 
@@ -133,6 +134,7 @@ impl From<LoadFailure> for BenchError {
     fn from(failure: LoadFailure) -> BenchError {
         match failure {
             LoadFailure::NotFound { tried } => BenchError::CublasLtNotFound { tried },
+            LoadFailure::NotLoaded { path, cause } => BenchError::CublasLtFile { path, cause },
             LoadFailure::Symbol { path, symbol } => BenchError::CublasLtSymbol { path, symbol },
         }
     }
@@ -205,19 +207,25 @@ impl Api {
     }
 
     fn load() -> Result<Api, LoadFailure> {
-        let candidates = match std::env::var_os(PATH_VARIABLE) {
-            Some(path) => vec![PathBuf::from(path)],
-            None => candidates(&SearchEnvironment::of_this_process()),
-        };
+        if let Some(path) = std::env::var_os(PATH_VARIABLE) {
+            return Api::load_file(path.into());
+        }
         let mut tried = Vec::new();
-        for path in candidates {
-            // SAFETY: opening NVIDIA's library runs its initialisers, which have no preconditions.
-            match unsafe { libloading::Library::new(&path) } {
-                Ok(library) => return Api::resolve(path, Box::leak(Box::new(library))),
-                Err(_) => tried.push(path),
+        for path in candidates(&SearchEnvironment::of_this_process()) {
+            match Api::load_file(path) {
+                Err(LoadFailure::NotLoaded { path, .. }) => tried.push(path),
+                result => return result,
             }
         }
         Err(LoadFailure::NotFound { tried })
+    }
+
+    fn load_file(path: PathBuf) -> Result<Api, LoadFailure> {
+        // SAFETY: opening NVIDIA's library runs its initialisers, which have no preconditions.
+        match unsafe { libloading::Library::new(&path) } {
+            Ok(library) => Api::resolve(path, Box::leak(Box::new(library))),
+            Err(error) => Err(LoadFailure::NotLoaded { path, cause: error.to_string() }),
+        }
     }
 }
 
@@ -304,6 +312,25 @@ mod tests {
         assert_eq!(size_of::<Algo>(), 64);
         assert_eq!(size_of::<HeuristicResult>(), 96);
         assert_eq!(std::mem::offset_of!(HeuristicResult, waves), 76);
+    }
+
+    #[test]
+    fn a_file_that_is_no_such_library_is_named_with_the_reason() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("libcublasLt.so.13");
+        std::fs::write(&path, "not a library").unwrap();
+        for path in [path, folder.path().join("missing.so")] {
+            let failure = Api::load_file(path.clone()).unwrap_err();
+            let error = BenchError::from(failure).to_string();
+            assert!(error.contains(path.to_str().unwrap()), "{error}");
+            assert!(error.contains("version 11 to 13"), "{error}");
+        }
+        // A library of another kind: the C library of this process.
+        #[cfg(target_os = "linux")]
+        {
+            let error = BenchError::from(Api::load_file("libc.so.6".into()).unwrap_err());
+            assert!(error.to_string().contains("has no function cublasLtCreate"), "{error}");
+        }
     }
 
     #[test]

@@ -278,6 +278,7 @@ fn every_command_has_help_and_a_version() {
         "",
         "run",
         "bench",
+        "atlas",
         "numbers",
         "kernel",
         "kernel list",
@@ -293,6 +294,7 @@ fn every_command_has_help_and_a_version() {
     for (command, part) in [
         ("run", "D = alpha·A·B + beta·C with fp32 accumulation"),
         ("bench", "Contestants alternate A B B A"),
+        ("atlas", "verified and timed briefly beside cuBLASLt and torch"),
         ("numbers", "The exit status is 1 if a result of pgemm is outside"),
         ("autotune", "Candidates are raced against the heuristic's pick"),
         ("kernel plan", "Cycles are the heuristic's estimate"),

@@ -18,7 +18,8 @@ pub enum Check {
     Exact,
 }
 
-/// The element with the largest error in proportion to its bound.
+/// An element with its error: the one with the largest in proportion to its bound, or the first
+/// that is outside its bound.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct WorstElement {
     /// Its row.
@@ -63,6 +64,9 @@ pub struct Comparison {
     pub overflowed: u64,
     /// The worst element; none in an empty matrix.
     pub worst: Option<WorstElement>,
+    /// The first element outside its bound, row after row; none if there is no such element.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub first_failed: Option<WorstElement>,
     /// `‖D − reference‖ / ‖reference‖` in the Frobenius norm, over finite elements.
     #[serde(with = "any_float")]
     pub relative_frobenius: f64,
@@ -125,6 +129,7 @@ struct Tally {
     undefined: u64,
     overflowed: u64,
     worst: Option<WorstElement>,
+    first_failed: Option<WorstElement>,
     error_squares: f64,
     bound_squares: f64,
     reference_squares: f64,
@@ -177,8 +182,12 @@ impl Tally {
                 (error / bound).max(1.0).max(if error > bound { 0.0 } else { f64::INFINITY })
             }
         };
-        self.failed += u64::from(!within);
-        self.offer(WorstElement { row, column, computed, reference, error, bound, ratio });
+        let element = WorstElement { row, column, computed, reference, error, bound, ratio };
+        if !within {
+            self.failed += 1;
+            self.first_failed.get_or_insert(element);
+        }
+        self.offer(element);
     }
 
     fn offer(&mut self, element: WorstElement) {
@@ -204,6 +213,7 @@ impl Tally {
         self.error_squares += other.error_squares;
         self.bound_squares += other.bound_squares;
         self.reference_squares += other.reference_squares;
+        self.first_failed = self.first_failed.or(other.first_failed);
         if let Some(worst) = other.worst {
             self.offer(worst);
         }
@@ -249,6 +259,7 @@ pub(super) fn compare_elements(
         undefined: tally.undefined,
         overflowed: tally.overflowed,
         worst: tally.worst,
+        first_failed: tally.first_failed,
         relative_frobenius: relative(error),
         frobenius_bound: relative(bound),
     }

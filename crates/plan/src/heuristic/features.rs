@@ -2,8 +2,7 @@
 
 use pgemm_kernels::{OutputMajor, Schedule, Spec};
 
-use super::placement::TilePlacement;
-use super::rated::RunChoice;
+use super::placement::{RunChoice, TilePlacement};
 use super::wgmma::{Estimate, WgmmaModel};
 use crate::split::Split;
 

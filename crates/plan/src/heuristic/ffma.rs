@@ -5,8 +5,7 @@
 
 use pgemm_kernels::{FfmaSpec, Spec};
 
-use super::placement::TilePlacement;
-use super::rated::RunChoice;
+use super::placement::{RunChoice, TilePlacement};
 use super::{
     DRAM_BYTES_PER_CYCLE, LAUNCH_CYCLES, LOAD_LATENCY_CYCLES, SERIAL_CYCLES, fourth_power,
     reduction_cycles,

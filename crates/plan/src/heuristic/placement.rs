@@ -1,4 +1,4 @@
-//! [`TilePlacement`]: a problem decomposed into the tiles of a spec.
+//! [`TilePlacement`]: a problem decomposed into the tiles of a spec. [`RunChoice`]: how it is run.
 
 use pgemm_kernels::Spec;
 
@@ -34,6 +34,24 @@ pub(super) struct TilePlacement {
     pub(super) cluster_size: u64,
     /// The default height of a raster block, in cluster tiles.
     pub(super) raster_rows: u32,
+}
+
+/// How a spec is run: a choice without its spec.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct RunChoice {
+    /// Height of a raster block, in cluster tiles.
+    pub(super) raster_rows: u32,
+    /// How tiles are split along k.
+    pub(super) split: Split,
+    /// Whether the launch may begin while the previous one ends.
+    pub(super) dependent_launch: bool,
+}
+
+impl From<&Choice> for RunChoice {
+    fn from(choice: &Choice) -> RunChoice {
+        let Choice { raster_rows, split, dependent_launch, .. } = *choice;
+        RunChoice { raster_rows, split, dependent_launch }
+    }
 }
 
 impl TilePlacement {

@@ -2,8 +2,8 @@
 
 use pgemm_kernels::Spec;
 
-use super::placement::TilePlacement;
-use super::rated::{RatedSpec, RunChoice};
+use super::placement::{RunChoice, TilePlacement};
+use super::rated::RatedSpec;
 use super::shape::Shape;
 use crate::choice::Choice;
 use crate::split::Split;

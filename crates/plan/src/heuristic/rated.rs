@@ -5,11 +5,9 @@ use pgemm_kernels::{MainloopSpec, Spec};
 use super::dmma::DmmaModel;
 use super::features::{FEATURES, features};
 use super::ffma::FfmaModel;
-use super::placement::TilePlacement;
+use super::placement::{RunChoice, TilePlacement};
 use super::trees::correction;
 use super::wgmma::{TileCycles, WgmmaModel};
-use crate::choice::Choice;
-use crate::split::Split;
 
 /// A valid spec, with the terms of its cost model that depend on the spec alone.
 #[derive(Clone, Copy, Debug)]
@@ -17,24 +15,6 @@ pub struct RatedSpec {
     /// The spec.
     pub spec: Spec,
     model: Model,
-}
-
-/// How a spec is run: a choice without its spec.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct RunChoice {
-    /// Height of a raster block, in cluster tiles.
-    pub(super) raster_rows: u32,
-    /// How tiles are split along k.
-    pub(super) split: Split,
-    /// Whether the launch may begin while the previous one ends.
-    pub(super) dependent_launch: bool,
-}
-
-impl From<&Choice> for RunChoice {
-    fn from(choice: &Choice) -> RunChoice {
-        let Choice { raster_rows, split, dependent_launch, .. } = *choice;
-        RunChoice { raster_rows, split, dependent_launch }
-    }
 }
 
 /// The model of a mainloop.

@@ -7,8 +7,7 @@
 
 use pgemm_kernels::{Loader, OutputMajor, Schedule, Side, Spec, Terms, WgmmaSpec};
 
-use super::placement::TilePlacement;
-use super::rated::RunChoice;
+use super::placement::{RunChoice, TilePlacement};
 use super::{SERIAL_CYCLES, fourth_power};
 use crate::decomposition::Decomposition;
 use crate::split::Split;

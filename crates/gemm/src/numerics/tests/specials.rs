@@ -52,6 +52,25 @@ fn exact_results_are_rounded_once() {
 }
 
 #[test]
+fn the_first_wrong_element_is_named_beside_the_worst() {
+    let (problem, a, b) = integer_problem(50, 3);
+    let reference = Reference::new(&problem, &a, &b, None).unwrap();
+    let model = ErrorModel::new(Accumulation::Nearest, Element::Bf16);
+    let layout = problem.d_layout();
+    let mut d = HostMatrix::from_f64(layout, Element::F32, reference.values()).unwrap();
+    assert_eq!(reference.compare(&d, &model).unwrap().first_failed, None);
+    // In two blocks of rows.
+    for (row, column, off) in [(18, 2, 1e6), (3, 7, 1e3), (3, 9, 1e4)] {
+        d.set(row, column, d.get(row, column).unwrap() + off).unwrap();
+    }
+    let comparison = reference.compare(&d, &model).unwrap();
+    let [first, worst] = [comparison.first_failed, comparison.worst].map(Option::unwrap);
+    assert_eq!((first.row, first.column), (3, 7));
+    assert_eq!((worst.row, worst.column), (18, 2));
+    assert!((first.error - 1e3).abs() < 1.0, "{first:?}");
+}
+
+#[test]
 fn inexact_inputs_are_refused_by_the_exact_check() {
     let (problem, mut a, b) = integer_problem(100, 1);
     let d = HostMatrix::zeros(problem.d_layout(), Element::F32).unwrap();
