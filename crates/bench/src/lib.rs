@@ -70,5 +70,5 @@ pub use stream::{
 };
 pub use suite::{Family, NotMeasured, Shapes, Suite};
 pub use survey::{
-    ChoiceSource, Judgement, Survey, SurveyOptions, SurveyRow, Surveyor, features, judge,
+    ChoiceSource, Fit, Judgement, Survey, SurveyOptions, SurveyRow, Surveyor, features, fit, judge,
 };

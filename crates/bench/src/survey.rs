@@ -3,6 +3,7 @@
 //! module decides the order of measurements; [`Surveyor`] performs them.
 
 mod device;
+mod fit;
 mod judge;
 
 use std::collections::HashSet;
@@ -25,6 +26,7 @@ use crate::error::{BenchError, Result};
 use crate::machine::Machine;
 
 pub use device::Surveyor;
+pub use fit::{Fit, fit};
 pub use judge::{Judgement, features, judge};
 
 /// The schema version of [`Survey`]. It increases when a field changes its meaning or disappears.

@@ -1,6 +1,7 @@
 //! `pgemm atlas`: whole populations of problems, each in short rounds with peers.
 
 mod again;
+mod model;
 mod show;
 
 use std::collections::BTreeSet;
@@ -112,6 +113,10 @@ pub struct Args {
     /// estimates from, as comma-separated values. scripts/fit-trees.py reads them.
     #[arg(long, value_name = "FILE", conflicts_with_all = ["judge", "show", "list", "json", "against"])]
     features: Option<PathBuf>,
+    /// Fit the constants of the heuristic's cost model to the timings of such a file, and print
+    /// them; may be given several times. This needs no GPU.
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["features", "judge", "show", "list", "json", "against"])]
+    fit: Vec<PathBuf>,
     /// Look for small problems in place of those that a peer computed wrongly in a file that --json
     /// wrote, and show what is wrong: one for each combination of types, majors and algorithm.
     #[arg(
@@ -180,11 +185,13 @@ pub fn run(args: &Args) -> Result<Verdict, Failure> {
         return again::reproduce(path, args.device);
     }
     if let Some(path) = &args.features {
-        output::text(&pgemm_bench::features(path, USUAL_SMS)?)?;
-        return Ok(Verdict::Fine);
+        return model::features(path);
     }
     if !args.judge.is_empty() {
-        return judge(&args.judge);
+        return model::judge(&args.judge);
+    }
+    if !args.fit.is_empty() {
+        return model::fit(&args.fit);
     }
     let elements = args.types.elements(None);
     let config = parse::config(elements);
@@ -339,28 +346,6 @@ fn compile_ahead(specs: impl Iterator<Item = Spec>, processes: usize) -> Result<
         }
         Ok(())
     })
-}
-
-/// Prints the regrets of the heuristic's picks.
-fn judge(paths: &[PathBuf]) -> Result<Verdict, Failure> {
-    let mut table =
-        output::table(["run", "problems", "mean", "95 %", "worst", "problem"], &["problems"]);
-    for path in paths {
-        for judgement in pgemm_bench::judge(path, USUAL_SMS)? {
-            let number = |value: Option<f64>| value.map_or("–".to_owned(), |v| format!("{v:.4}"));
-            let worst = judgement.regrets.last();
-            table.add_row([
-                judgement.run.clone(),
-                judgement.regrets.len().to_string(),
-                number(judgement.mean()),
-                number(judgement.quantile(0.95)),
-                number(worst.map(|(regret, _)| *regret)),
-                worst.map(|(_, problem)| problem.clone()).unwrap_or_default(),
-            ]);
-        }
-    }
-    output::print(&table)?;
-    Ok(Verdict::Fine)
 }
 
 fn list(

@@ -1,21 +1,19 @@
-//! The heuristic: a cost model that estimates the cycles of a problem for each spec of the
-//! catalogue. The planner takes the spec with the fewest.
+//! The heuristic: a cost model that estimates the cycles of a problem for each kernel that the
+//! planner considers. The planner takes the kernel with the fewest.
 //!
-//! [`cycles`] is the whole model. It adds the stages of the busiest SM, each bound by the tensor
-//! cores, shared memory, L2 or the latency of a load. It combines them with the DRAM traffic of the
-//! busiest pair of SMs, then adds the reduction of split tiles and the launch.
+//! [`cycles`] is the whole model. It adds up the stages and epilogues of the busiest SM, where each
+//! stage is bound by the tensor cores, shared memory, L2 or the latency of a load. It combines them
+//! with the traffic of L2 and of DRAM, then adds the reduction of split tiles and the launch.
+//! Boosted trees correct the least estimates of wgmma kernels from the same quantities.
 //!
-//! `scripts/fit-heuristic.py` contains the same formula and fits the constants. The data are 7746
-//! timings on an H200 (`benchmarks/results/survey.jsonl`): the suite's 178 problems in bf16 with up
-//! to 44 choices each, A K-major, B K-major or N-major, dependent and serial launches. Only
-//! problems below 150 µs were used, because longer ones vary with the clock. On them the model's
-//! picks take 1.6 % longer than the best measured choice (geometric mean; 15 % at worst).
-//!
-//! On 41 large problems raced at steady power the picks take 0.8 % longer (2 % at worst; run
-//! `2026-11-22-large-tuned-*` of `benchmarks/results`). The bounds of shared memory and of
-//! epilogues were fitted to these races. All operands of this data consist of whole L2 lines;
-//! `UNALIGNED_BYTES_PER_CYCLE` covers the others.
+//! The constants and the trees are fitted to timings of kernels on an H200, in
+//! `benchmarks/results`: drawn problems (`rule.jsonl`), the suite (`survey.jsonl`) and races of
+//! large problems (`races.jsonl`). `pgemm atlas --fit` fits the [`Constants`] and
+//! `scripts/fit-trees.py` the trees; the script also says what picks lose on problems that were
+//! held out. `pgemm atlas --judge` says what the picks lose on stored timings, and a test of the
+//! crate `pgemm-bench` holds that below a limit.
 
+mod constants;
 mod dmma;
 mod features;
 mod ffma;
@@ -28,11 +26,13 @@ mod wgmma;
 
 use pgemm_kernels::Spec;
 
+pub use self::constants::Constants;
 pub use self::features::{FEATURES, NAMES as FEATURE_NAMES};
 use self::placement::TilePlacement;
 pub use self::ranking::{Ranking, rank};
 pub use self::rated::RatedSpec;
 pub use self::shape::Shape;
+use self::wgmma::WgmmaModel;
 use crate::choice::Choice;
 use crate::decomposition::Decomposition;
 pub use crate::device::NOMINAL_MHZ;
@@ -57,6 +57,19 @@ const SERIAL_CYCLES: f64 = 1150.0;
 pub fn cycles(choice: &Choice, shape: impl Into<Shape>, sms: u32) -> f64 {
     let placement = TilePlacement::new(choice.spec, shape.into(), sms);
     RatedSpec::new(choice.spec).corrected(&placement, choice.into())
+}
+
+/// The estimate of a choice of a wgmma kernel with these constants, before it is corrected. `None`
+/// for a spec without wgmma.
+pub fn cycles_with(
+    constants: &Constants,
+    choice: &Choice,
+    shape: impl Into<Shape>,
+    sms: u32,
+) -> Option<f64> {
+    let model = WgmmaModel::new(&choice.spec, choice.spec.wgmma()?, constants);
+    let placement = TilePlacement::new(choice.spec, shape.into(), sms);
+    Some(model.estimate(&placement, &model.of_tile(&placement), choice.into()).cycles)
 }
 
 /// The estimate of a choice before it is corrected, and the features from which it is. `None` for a

@@ -128,6 +128,18 @@ fn lines(path: &Path) -> Result<Vec<Line>> {
     Ok(lines)
 }
 
+/// A problem with its timed choices and their microseconds.
+pub(super) type Timings = (ProblemKey, Vec<(Choice, f64)>);
+
+/// The problems of a file with their timed choices.
+///
+/// # Errors
+/// The same as for [`judge`].
+pub(super) fn timings_of(path: &Path) -> Result<Vec<Timings>> {
+    let timed = |line: Line| Some((key_of(line.problem.as_deref()?)?, timings(&line.blocks)));
+    Ok(lines(path)?.into_iter().filter_map(timed).collect())
+}
+
 /// The timed choices with their microseconds. A drift of the clock shows in the peer's readings and
 /// is divided out.
 fn timings(blocks: &[Block]) -> Vec<(Choice, f64)> {

@@ -58,7 +58,7 @@ fn survey(rows: Vec<SurveyRow>) -> Survey {
 fn choices_are_the_best_within_a_factor_and_a_limit() {
     let key = key(1024, 1536, 4096);
     let options = SurveyOptions { limit: usize::MAX, ..SurveyOptions::default() };
-    let cycles = |choice: &Choice| heuristic::cycles(choice, key.extents(), SMS);
+    let cycles = |choice: &Choice| heuristic::cycles(choice, key.shape(), SMS);
     let near = options.choices(&key, SMS);
     assert!(near.is_sorted_by_key(cycles));
     assert!(near.iter().all(|choice| cycles(choice) <= 3.0 * cycles(&near[0])));

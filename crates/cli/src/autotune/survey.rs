@@ -18,8 +18,8 @@ use crate::{Failure, Verdict};
 #[derive(clap::Args)]
 #[command(next_help_heading = "Survey")]
 pub(super) struct SurveyArgs {
-    /// Survey instead of tuning: time many choices briefly and write the times to this file. See
-    /// scripts/fit-heuristic.py.
+    /// Survey instead of tuning: time many choices briefly and write the times to this file. The
+    /// heuristic is fitted to such times.
     #[arg(
         long,
         value_name = "FILE",

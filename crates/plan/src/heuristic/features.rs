@@ -58,7 +58,7 @@ pub const NAMES: [&str; FEATURES] = [
 /// stage fractions of the stage.
 pub(super) fn features(
     spec: &Spec,
-    model: &WgmmaModel,
+    model: &WgmmaModel<'_>,
     terms: &Estimate,
     placement: &TilePlacement,
     run: RunChoice,

@@ -2,6 +2,7 @@
 
 use pgemm_kernels::{MainloopSpec, Spec};
 
+use super::constants::FITTED;
 use super::dmma::DmmaModel;
 use super::features::{FEATURES, features};
 use super::ffma::FfmaModel;
@@ -20,7 +21,7 @@ pub struct RatedSpec {
 /// The model of a mainloop.
 #[derive(Clone, Copy, Debug)]
 enum Model {
-    Wgmma(WgmmaModel),
+    Wgmma(WgmmaModel<'static>),
     Dmma(DmmaModel),
     Ffma(FfmaModel),
 }
@@ -29,7 +30,7 @@ impl RatedSpec {
     /// Computes the model's terms for a valid spec.
     pub fn new(spec: Spec) -> Self {
         let model = match &spec.mainloop {
-            MainloopSpec::Wgmma(wgmma) => Model::Wgmma(WgmmaModel::new(&spec, wgmma)),
+            MainloopSpec::Wgmma(wgmma) => Model::Wgmma(WgmmaModel::new(&spec, wgmma, &FITTED)),
             MainloopSpec::Dmma(dmma) => Model::Dmma(DmmaModel::new(&spec, dmma)),
             MainloopSpec::Ffma(ffma) => Model::Ffma(FfmaModel::new(&spec, ffma)),
         };
@@ -76,7 +77,7 @@ impl RatedSpec {
         placement: &'p TilePlacement,
     ) -> impl Fn(RunChoice) -> f64 + 'p {
         enum Estimator<'p> {
-            Wgmma(&'p WgmmaModel, TileCycles),
+            Wgmma(&'p WgmmaModel<'static>, TileCycles),
             Dmma(&'p DmmaModel),
             Ffma(&'p FfmaModel),
         }

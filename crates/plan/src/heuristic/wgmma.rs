@@ -1,12 +1,14 @@
 //! The cost model of wgmma kernels.
 //!
-//! The constants were fitted to 5200 timings on an H200 of 260 problems that a seed drew, each with
+//! [`Constants`] were fitted to 5200 timings on an H200 of 260 problems that a seed drew, each with
 //! 20 kernels of the catalogue's rule (runs `2026-11-23-rule-kk` and `2026-11-23-rule-others` of
 //! `benchmarks/results/rule.jsonl`; bf16, all majors), except where their comment names something
-//! else. Cycles are those of a clock of 1.7 GHz.
+//! else. `pgemm atlas --fit` fits them. The constants of this module say themselves where they come
+//! from.
 
 use pgemm_kernels::{Loader, OutputMajor, Schedule, Side, Spec, Terms, WgmmaSpec};
 
+use super::constants::Constants;
 use super::placement::{RunChoice, TilePlacement};
 use super::{SERIAL_CYCLES, fourth_power};
 use crate::decomposition::Decomposition;
@@ -16,67 +18,8 @@ use crate::split::Split;
 /// rate is 2048 for 16-bit elements, 1024 for tf32 and 4096 for 8-bit elements.
 const MAC_BYTES_PER_CYCLE: f64 = 4096.0;
 
-/// Factor by which MMAs take longer than at the full rate of 1.7 GHz. Short problems run at a higher
-/// clock, those at the power limit at a lower one.
-const MATH_FACTOR: f64 = 0.965;
-
-/// Additional cycles of each MMA of 64 rows and 32 bytes along k.
-const MMA_CYCLES: f64 = 1.98;
-
-/// Fewest cycles of a stage, however narrow the tile is. They go to barrier waits and instruction
-/// issue.
-const STAGE_CYCLES: f64 = 204.0;
-
-/// Cycles from the issue of a load to its arrival. In this time the ring is filled at most once.
-const LOAD_LATENCY_CYCLES: f64 = 2456.0;
-
-/// Cycles from the issue of a thread's loads to their arrival, in a kernel whose threads load
-/// operands, and cycles of a pass in which each thread stores a chunk of 16 bytes. The latency is a
-/// guess. A pass has some 55 instructions, of which a warp issues one per cycle.
-const THREAD_LOAD_LATENCY_CYCLES: f64 = 1100.0;
-const THREAD_LOAD_CYCLES_PER_PASS: f64 = 60.0;
-
 /// Bytes of a pass.
 const PASS_BYTES: f64 = 2048.0;
-
-/// Bytes of shared memory that a stage's MMAs read and its loads write per cycle.
-const SMEM_BYTES_PER_CYCLE: f64 = 212.0;
-
-/// Bytes of L2 lines that are sent to an SM per cycle, and to all SMs together.
-const L2_BYTES_PER_CYCLE: f64 = 103.0;
-const L2_BYTES_PER_CYCLE_OF_ALL: f64 = 8360.0;
-
-/// Factor by which bytes of a stage that lie outside the matrix count. TMA fills in zeros.
-const OUT_OF_BOUNDS_FACTOR: f64 = 1.48;
-
-/// Bytes that one pair of SMs (TPC) moves from and to L2 and DRAM per cycle, if each byte moves once,
-/// and bytes that DRAM moves for all of them.
-const BYTES_PER_CYCLE_OF_PAIR: f64 = 108.0;
-const DRAM_BYTES_PER_CYCLE: f64 = 2650.0;
-
-/// Bytes of L2 lines of D that are written per cycle. A line that two boxes share counts twice.
-const D_LINE_BYTES_PER_CYCLE: f64 = 7700.0;
-
-/// Cycles of a warpgroup's epilogue; of each staging tile, which has a barrier and a store; of each
-/// byte; and of each L2 line that its boxes touch.
-const EPILOGUE_CYCLES: f64 = 211.0;
-const EPILOGUE_CYCLES_PER_STEP: f64 = 427.0;
-const EPILOGUE_CYCLES_PER_BYTE: f64 = 0.01;
-const EPILOGUE_CYCLES_PER_LINE: f64 = 0.42;
-
-/// Fewest cycles from one tile to the next in ping-pong kernels.
-const MIN_PING_PONG_TILE_CYCLES: f64 = 875.0;
-
-/// Factor by which stages take longer in ping-pong kernels. Two warpgroups fill each other's gaps.
-const PING_PONG_FACTOR: f64 = 0.966;
-
-/// Additional cycles for each byte of a tile of D that the threads of one warpgroup store instead
-/// of TMA. Two factors multiply them: one for staging tiles whose lines are not multiples of 128
-/// bytes, one for a column-major D. All three were fitted to 511×513×1024 in bf16 with 64×64 and
-/// 64×48 tiles, row-major and column-major.
-const THREAD_STORE_CYCLES_PER_BYTE: f64 = 0.08;
-const THREAD_STORE_FACTOR_RAGGED: f64 = 3.0;
-const THREAD_STORE_FACTOR_COLUMN_MAJOR: f64 = 1.5;
 
 /// Additional cycles for each element of a tile when the activation contains an exponential. It was
 /// fitted at 4096³ on an H200 to a kernel that overlaps its epilogue with nothing.
@@ -104,10 +47,6 @@ const MATH_FACTOR_PROMOTED_192: f64 = 1.03;
 /// cooperative ones. It was fitted to 128×160 of tf32 at 16384×16384×4096 on an H200.
 const MATH_FACTOR_REGISTERS_PING_PONG: f64 = 1.06;
 
-/// Fraction of an operand's bytes that is added to the traffic if more than one tile reads the
-/// operand. SMs at the other half of L2 read it a second time.
-const REREAD_FRACTION: f64 = 0.483;
-
 /// Factor on the operands that are read again when neighbouring tiles of D run on neighbouring SMs,
 /// so that their reads of the same lines merge before they reach L2. It was fitted to serial and
 /// dependent launches of the suite's problems.
@@ -125,22 +64,9 @@ const FULL_WAVE: (u64, u64) = (19, 20);
 /// along k.
 const L2_BYTES: f64 = 61.4e6;
 
-/// Factor by which stream-K takes longer, because its workers are out of step along k.
-const STREAM_K_FACTOR: f64 = 1.013;
-
-/// Cycles of a launch apart from its tiles, and additional cycles for each doubling of a cluster.
-const LAUNCH_CYCLES: f64 = 3962.0;
-const CLUSTER_CYCLES: f64 = 41.0;
-
 /// Additional cycles of a launch with clusters when CTAs of a repack kernel are still on the device.
 /// It was fitted to 511×513×1023 in bf16 with 64×48 and 64×64 tiles, with and without clusters.
 const CLUSTER_CYCLES_AFTER_REPACK: f64 = 300.0;
-
-/// Cycles to reduce a tile that two workers share: store the partial sums, signal arrival, add them.
-/// Additional cycles of each further worker, and of each element of the tile.
-const REDUCTION_CYCLES: f64 = 3070.0;
-const REDUCTION_CYCLES_PER_WORKER: f64 = 68.0;
-const REDUCTION_CYCLES_PER_ELEMENT: f64 = 0.2;
 
 /// Bytes along k of one MMA.
 const MMA_DEPTH_BYTES: f64 = 32.0;
@@ -188,7 +114,8 @@ pub(super) struct TileCycles {
 
 /// The terms of the model that depend on the spec alone. They serve for every problem.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct WgmmaModel {
+pub(super) struct WgmmaModel<'c> {
+    constants: &'c Constants,
     schedule: Schedule,
     /// Bytes of one element of A or B (all its terms together), and of one element of D.
     operand_bytes: f64,
@@ -224,9 +151,9 @@ pub(super) struct WgmmaModel {
     pub(super) ctas_per_sm: f64,
 }
 
-impl WgmmaModel {
+impl<'c> WgmmaModel<'c> {
     /// The model of a spec that validates.
-    pub(super) fn new(spec: &Spec, wgmma: &WgmmaSpec) -> Self {
+    pub(super) fn new(spec: &Spec, wgmma: &WgmmaSpec, constants: &'c Constants) -> Self {
         let tile = spec.tile;
         let [tile_m, tile_n, tile_k] = [tile.m, tile.n, tile.k].map(f64::from);
         let stage_bytes = f64::from(spec.stage_bytes());
@@ -246,24 +173,25 @@ impl WgmmaModel {
         let terms = f64::from(wgmma.terms.map_or(1, Terms::count));
         let products = wgmma.terms.map_or(1.0, |terms| terms.products().len() as f64);
         let mmas = products * depth_bytes / MMA_DEPTH_BYTES * tile_m / 64.0;
-        let math =
-            products * tile_m * tile_n * depth_bytes / MAC_BYTES_PER_CYCLE * MATH_FACTOR * slower
-                + MMA_CYCLES * mmas;
+        let math = products * tile_m * tile_n * depth_bytes / MAC_BYTES_PER_CYCLE
+            * constants.math_factor
+            * slower
+            + constants.mma_cycles * mmas;
         // Each m64 block's MMAs read its rows of A and all of B.
         let read = products * depth_bytes * (tile_m / 64.0) * (64.0 + tile_n);
-        let shared = (read + stage_bytes) / SMEM_BYTES_PER_CYCLE;
-        let late = LOAD_LATENCY_CYCLES / f64::from(spec.stages);
+        let shared = (read + stage_bytes) / constants.smem_bytes_per_cycle;
+        let late = constants.load_latency / f64::from(spec.stages);
         let by_threads = [Side::M, Side::N].into_iter().zip([spec.a_tile(), spec.b_tile()]);
         let by_threads = by_threads.filter(|(side, _)| wgmma.loader(*side) == Loader::Threads);
         let passes: f64 = by_threads.map(|(_, tile)| f64::from(tile.bytes()) / PASS_BYTES).sum();
-        let stored = match THREAD_LOAD_CYCLES_PER_PASS * passes {
+        let stored = match constants.cycles_per_pass * passes {
             0.0 => 0.0,
             some => {
                 let in_flight = f64::from(spec.stages_in_flight());
-                some.max((THREAD_LOAD_LATENCY_CYCLES + some) / in_flight)
+                some.max((constants.thread_load_latency + some) / in_flight)
             }
         };
-        let per_stage = [math.max(STAGE_CYCLES), shared, late, stored].map(fourth_power);
+        let per_stage = [math.max(constants.stage_cycles), shared, late, stored].map(fourth_power);
 
         let staging = spec.staging();
         let steps = f64::from(staging.steps());
@@ -279,6 +207,7 @@ impl WgmmaModel {
         let large =
             tile_m * tile_n >= LARGE_TILE_ELEMENTS && !promotes && !spec.reads_a_from_registers();
         WgmmaModel {
+            constants,
             schedule: wgmma.schedule,
             operand_bytes: terms * f64::from(spec.a.bytes()),
             output_bytes: f64::from(spec.output.bytes()),
@@ -293,19 +222,20 @@ impl WgmmaModel {
             math,
             shared,
             steps,
-            epilogue: EPILOGUE_CYCLES
-                + EPILOGUE_CYCLES_PER_STEP * steps
-                + EPILOGUE_CYCLES_PER_BYTE * part,
+            epilogue: constants.epilogue_cycles
+                + constants.epilogue_cycles_per_step * steps
+                + constants.epilogue_cycles_per_byte * part,
             pieces: steps * f64::from(lines),
             piece_bytes: u64::from(staging.line_bytes()),
-            by_threads: THREAD_STORE_CYCLES_PER_BYTE * bytes / f64::from(spec.parts())
+            by_threads: constants.thread_store_cycles_per_byte * bytes / f64::from(spec.parts())
                 * match (ragged, spec.d_major) {
-                    (true, _) => THREAD_STORE_FACTOR_RAGGED,
-                    (false, OutputMajor::M) => THREAD_STORE_FACTOR_COLUMN_MAJOR,
+                    (true, _) => constants.thread_store_factor_ragged,
+                    (false, OutputMajor::M) => constants.thread_store_factor_column_major,
                     (false, OutputMajor::N) => 1.0,
                 },
             between: if large && !in_turns { TILE_GAP_CYCLES_PER_BYTE * bytes } else { 0.0 },
-            launch: LAUNCH_CYCLES + CLUSTER_CYCLES * f64::from(spec.cluster.size()).log2(),
+            launch: constants.launch_cycles
+                + constants.cluster_cycles * f64::from(spec.cluster.size()).log2(),
             ctas_per_sm: f64::from(spec.resources().ctas_per_sm),
         }
     }
@@ -315,8 +245,8 @@ impl WgmmaModel {
     pub(super) fn least_cycles(&self) -> (f64, f64) {
         let [cluster_m, cluster_n] = self.cluster;
         let [held_a, held_b] = self.held;
-        let fill =
-            self.depth_bytes * (held_a / cluster_n + held_b / cluster_m) / L2_BYTES_PER_CYCLE;
+        let fill = self.depth_bytes * (held_a / cluster_n + held_b / cluster_m)
+            / self.constants.l2_bytes_per_cycle;
         let stage = (self.per_stage + fourth_power(fill)).sqrt().sqrt();
         (stage, self.epilogue)
     }
@@ -330,13 +260,14 @@ impl WgmmaModel {
         let [of_a, of_b] = placement.lines;
         // L2 sends a tile of A once to the CTAs of a cluster along n, and a tile of B along m.
         let sent = self.depth_bytes * (held_a * of_a / cluster_n + held_b * of_b / cluster_m);
-        let fill = (sent + OUT_OF_BOUNDS_FACTOR * outside) / L2_BYTES_PER_CYCLE;
+        let fill = (sent + self.constants.out_of_bounds_factor * outside)
+            / self.constants.l2_bytes_per_cycle;
         let stage = (self.per_stage + fourth_power(fill)).sqrt().sqrt();
         let (lines, line_bytes) = self.lines_of_piece(placement.d_pitch);
         let activation = if placement.activated { ACTIVATION_CYCLES_PER_ELEMENT } else { 0.0 };
         let by_threads = if placement.by_threads { self.by_threads } else { 0.0 };
         let epilogue = self.epilogue
-            + EPILOGUE_CYCLES_PER_LINE * self.pieces * lines
+            + self.constants.epilogue_cycles_per_line * self.pieces * lines
             + by_threads
             + activation * tile_m * tile_n;
         TileCycles { sent, fill, stage, epilogue, line_bytes }
@@ -383,19 +314,24 @@ impl WgmmaModel {
         let busy = match self.schedule {
             Schedule::Cooperative => stages * stage + turns * epilogue,
             Schedule::PingPong => {
-                let beside = (turns - 1.0).max(0.0) * epilogue.max(MIN_PING_PONG_TILE_CYCLES);
-                let both = fourth_power(PING_PONG_FACTOR * stages * stage) + fourth_power(beside);
+                let beside =
+                    (turns - 1.0).max(0.0) * epilogue.max(self.constants.least_ping_pong_cycles);
+                let both = fourth_power(self.constants.ping_pong_factor * stages * stage)
+                    + fourth_power(beside);
                 both.sqrt().sqrt() + epilogue
             }
         };
 
         let [a, b] = placement.operands(self.operand_bytes);
         let results = self.output_bytes * m * n * placement.batch as f64;
-        let read_again =
-            if merged { MERGED_REREAD_FACTOR * REREAD_FRACTION } else { REREAD_FRACTION };
+        let read_again = if merged {
+            MERGED_REREAD_FACTOR * self.constants.reread_fraction
+        } else {
+            self.constants.reread_fraction
+        };
         let again = read_again * placement.read_again([a, b]);
         let (missed, step) = if streams {
-            (self.missed(placement, &work, raster_rows), STREAM_K_FACTOR)
+            (self.missed(placement, &work, raster_rows), self.constants.stream_k_factor)
         } else {
             (0.0, 1.0)
         };
@@ -405,9 +341,11 @@ impl WgmmaModel {
         let all_stages = tiles as f64 * k_tiles as f64;
         let of_pair = (in_pair / all_stages).max(1.0 / pairs);
         let unevenness = if unequal { UNEVEN_PLACEMENT_FACTOR } else { 1.0 };
-        let of_pair = traffic * of_pair * unevenness / BYTES_PER_CYCLE_OF_PAIR;
-        let dram = traffic / DRAM_BYTES_PER_CYCLE + results * line_bytes / D_LINE_BYTES_PER_CYCLE;
-        let l2 = all_stages * cluster_m * cluster_n * sent / L2_BYTES_PER_CYCLE_OF_ALL;
+        let of_pair = traffic * of_pair * unevenness / self.constants.bytes_per_cycle_of_pair;
+        let dram = traffic / self.constants.dram_bytes_per_cycle
+            + results * line_bytes / self.constants.d_line_bytes_per_cycle;
+        let l2 =
+            all_stages * cluster_m * cluster_n * sent / self.constants.l2_bytes_per_cycle_of_all;
         // If memory is the limit, the ring fills during the gap between tiles, so the gap costs
         // nothing.
         let memory = of_pair.max(dram).max(l2);
@@ -417,9 +355,12 @@ impl WgmmaModel {
         let reduction = match work.contributors() {
             0 => 0.0,
             parts => {
-                REDUCTION_CYCLES
-                    + REDUCTION_CYCLES_PER_WORKER * parts.saturating_sub(2) as f64
-                    + REDUCTION_CYCLES_PER_ELEMENT * worker_turns as f64 * tile_m * tile_n
+                self.constants.reduction_cycles
+                    + self.constants.reduction_cycles_per_worker * parts.saturating_sub(2) as f64
+                    + self.constants.reduction_cycles_per_element
+                        * worker_turns as f64
+                        * tile_m
+                        * tile_n
             }
         };
         let launch = self.launch

@@ -1,0 +1,29 @@
+//! What the heuristic's picks lose on stored timings: for each problem, the time of the pick over
+//! the time of the fastest kernel that was measured. Changes of the cost model that lose more fail
+//! here. The limits are a little above today's values. The model was fitted to these timings;
+//! `scripts/fit-trees.py` says what it loses on problems that were held out.
+
+use std::path::Path;
+
+use pgemm_bench::judge;
+
+/// SMs of the device on which the timings were taken.
+const SMS: u32 = 132;
+
+/// File, run, largest mean and largest 95th percentile.
+const LIMITS: [(&str, &str, f64, f64); 1] =
+    [("survey.jsonl", "2026-11-21-survey-bf16-launches", 1.035, 1.15)];
+
+#[test]
+fn picks_lose_little_on_stored_timings() {
+    let results = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../benchmarks/results");
+    for (file, run, mean, part) in LIMITS {
+        let judgements = judge(&results.join(file), SMS).expect("the results can be read");
+        let found = judgements.iter().find(|judgement| judgement.run == run).expect("it is there");
+        let [found_mean, found_part] =
+            [found.mean(), found.quantile(0.95)].map(|value| value.expect("there are problems"));
+        println!("{run}: {} problems, {found_mean:.4}, {found_part:.4}", found.regrets.len());
+        assert!(found.regrets.len() > 100, "{run}");
+        assert!(found_mean <= mean && found_part <= part, "{run}: {found_mean}, {found_part}");
+    }
+}

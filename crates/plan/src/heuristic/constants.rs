@@ -1,0 +1,104 @@
+//! [`Constants`]: the constants of the cost model of wgmma kernels that are fitted to surveys.
+
+/// Declares the constants, each with its fitted value, and their names in order.
+macro_rules! constants {
+    ($($(#[$attribute:meta])* $name:ident = $fitted:literal,)*) => {
+        /// The fitted constants of the cost model of wgmma kernels. Cycles are those of a clock of
+        /// 1.7 GHz.
+        #[derive(Clone, Copy, Debug, PartialEq)]
+        pub struct Constants {
+            $($(#[$attribute])* pub $name: f64,)*
+        }
+
+        /// The values that estimates use.
+        pub(super) static FITTED: Constants = Constants { $($name: $fitted,)* };
+
+        impl Constants {
+            /// The names of the constants.
+            pub const NAMES: &[&str] = &[$(stringify!($name)),*];
+
+            /// The constants that estimates use.
+            pub fn fitted() -> Constants {
+                FITTED
+            }
+
+            /// The constants, in the order of their names.
+            pub fn values_mut(&mut self) -> Vec<&mut f64> {
+                vec![$(&mut self.$name),*]
+            }
+        }
+    };
+}
+
+constants! {
+    /// Factor by which MMAs take longer than at the full rate of 1.7 GHz. Short problems run at a
+    /// higher clock, those at the power limit at a lower one.
+    math_factor = 0.965,
+    /// Additional cycles of each MMA of 64 rows and 32 bytes along k.
+    mma_cycles = 1.98,
+    /// Fewest cycles of a stage, however narrow the tile is. They go to barrier waits and
+    /// instruction issue.
+    stage_cycles = 204.0,
+    /// Cycles from the issue of a load by TMA to its arrival. In this time the ring is filled at
+    /// most once.
+    load_latency = 2456.0,
+    /// Cycles from the issue of a thread's loads to their arrival, in a kernel whose threads load
+    /// operands. A guess.
+    thread_load_latency = 1100.0,
+    /// Cycles of a pass in which each of these threads stores a chunk of 16 bytes. A guess: a
+    /// pass has some 55 instructions, of which a warp issues one per cycle.
+    cycles_per_pass = 60.0,
+    /// Bytes of shared memory that a stage's MMAs read and its loads write per cycle.
+    smem_bytes_per_cycle = 212.0,
+    /// Bytes of L2 lines that are sent to an SM per cycle.
+    l2_bytes_per_cycle = 103.0,
+    /// Bytes of L2 lines that are sent to all SMs together per cycle.
+    l2_bytes_per_cycle_of_all = 8360.0,
+    /// Factor by which bytes of a stage that lie outside the matrix count. TMA fills in zeros.
+    out_of_bounds_factor = 1.48,
+    /// Bytes that one pair of SMs (TPC) moves from and to L2 and DRAM per cycle, if each byte
+    /// moves once.
+    bytes_per_cycle_of_pair = 108.0,
+    /// Bytes that DRAM moves per cycle.
+    dram_bytes_per_cycle = 2650.0,
+    /// Bytes of L2 lines of D that are written per cycle. A line that two boxes share counts
+    /// twice.
+    d_line_bytes_per_cycle = 7700.0,
+    /// Cycles of a warpgroup's epilogue.
+    epilogue_cycles = 211.0,
+    /// Cycles of each staging tile of an epilogue, which has a barrier and a store.
+    epilogue_cycles_per_step = 427.0,
+    /// Cycles of each byte of D in an epilogue.
+    epilogue_cycles_per_byte = 0.01,
+    /// Cycles of each L2 line that the boxes of an epilogue touch.
+    epilogue_cycles_per_line = 0.42,
+    /// Fewest cycles from one tile to the next in ping-pong kernels.
+    least_ping_pong_cycles = 875.0,
+    /// Factor by which stages take longer in ping-pong kernels. Two warpgroups fill each other's
+    /// gaps.
+    ping_pong_factor = 0.966,
+    /// Additional cycles for each byte of a tile of D that the threads of one warpgroup store
+    /// instead of TMA. This and the next two were fitted to 511×513×1024 in bf16 with 64×64 and
+    /// 64×48 tiles, row-major and column-major.
+    thread_store_cycles_per_byte = 0.08,
+    /// The same factor for staging tiles whose lines are not multiples of 128 bytes.
+    thread_store_factor_ragged = 3.0,
+    /// The same factor for a column-major D.
+    thread_store_factor_column_major = 1.5,
+    /// Fraction of an operand's bytes that is added to the traffic if more than one tile reads
+    /// the operand. SMs at the other half of L2 read it a second time.
+    reread_fraction = 0.483,
+    /// Factor by which stream-K takes longer, because its workers are out of step along k.
+    stream_k_factor = 1.013,
+    /// Cycles of a launch apart from its tiles.
+    launch_cycles = 3962.0,
+    /// Additional cycles of a launch for each doubling of a cluster.
+    cluster_cycles = 41.0,
+    /// Cycles to reduce a tile that two workers share: store the partial sums, signal arrival,
+    /// add them.
+    reduction_cycles = 3070.0,
+    /// Additional cycles of each further worker of a tile.
+    reduction_cycles_per_worker = 68.0,
+    /// Additional cycles of each element of a tile that is reduced.
+    reduction_cycles_per_element = 0.2,
+}
