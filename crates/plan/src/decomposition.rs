@@ -43,7 +43,7 @@ impl Decomposition {
             Split::SplitK(splits) if splits > 1 && k_tiles > 1 => {
                 (tiles, tiles * u64::from(splits).min(k_tiles))
             }
-            Split::StreamK if !tiles.is_multiple_of(clusters) => {
+            Split::StreamK if !tiles.is_multiple_of(clusters) && k_tiles > 1 => {
                 let split_tiles =
                     if tiles < 2 * clusters { tiles } else { clusters + tiles % clusters };
                 let workers = stream_k_workers(split_tiles, clusters);

@@ -287,7 +287,10 @@ impl<'k, R: StagedResult> Store<'_, 'k, R> {
         load: impl Fn(Val<'k, ty::Bool>, Val<'k, ty::U64>, Val<'k, ty::U32>) -> (Val<'k, ty::Bool>, F),
     ) {
         let b = self.output.b;
-        let together = self.output.resources.registers.stores_in_flight.min(self.lines() / lines);
+        // All rounds load as often, so that none loads behind the staging tile.
+        let (rounds, most) =
+            (self.lines() / lines, self.output.resources.registers.stores_in_flight);
+        let together = (1..=most).rev().find(|count| rounds.is_multiple_of(*count)).unwrap_or(1);
         let line_bytes = self.output.staging().line_bytes();
         let step = slice.stride * u64::from(lines);
         let (line, to) = first;
