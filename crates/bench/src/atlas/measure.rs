@@ -234,8 +234,8 @@ impl Contestant for Ours<'_> {
     fn enqueue(&mut self, set: usize, stream: StreamRef<'_>) -> Result<(), MeasureError> {
         let at = self.operands.pool.addresses(&self.operands.sets, set);
         let pointers = Pointers::new(at.a, at.b, at.c, at.d);
-        // SAFETY: the pool, on this device, holds the matrices of every set and outlives the work of
-        // the atlas, which is waited for.
+        // SAFETY: the pool, on this device, holds the matrices of every set and outlives the work
+        // of the atlas, which is waited for.
         Ok(unsafe { self.gemm.run_at(&self.prepared, &pointers, stream) }?)
     }
 }
