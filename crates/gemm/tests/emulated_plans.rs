@@ -240,8 +240,8 @@ fn a_batch_of_nothing_and_one_without_its_matrices() {
 }
 
 /// The bounds of an activation are arguments of a launch and not part of a kernel's name. They
-/// reach kernels whose D is transposed or not, whose operands change places or not, and whose tiles are
-/// whole or split along k.
+/// reach kernels whose D is transposed or not, whose operands change places or not, and whose tiles
+/// are whole or split along k.
 #[test]
 fn bounds_are_arguments_of_a_launch() {
     for dtype in [Dtype::Bf16, Dtype::F32, Dtype::F64] {

@@ -7,8 +7,8 @@ use pgemm_ir::Element;
 use pgemm_plan::{PlanError, Precision, Problem};
 use serde::{Deserialize, Serialize};
 
-/// Bytes per second by which problems are labelled, about what an H200 reaches in large copies. Only
-/// labels depend on these figures.
+/// Bytes per second by which problems are labelled, about what an H200 reaches in large copies.
+/// Only labels depend on these figures.
 const BYTES_PER_SECOND: f64 = 4.3e12;
 
 /// Seconds of a launch by which problems are labelled, about those of an empty kernel in a graph.
