@@ -2,7 +2,7 @@
 //! limit is and what to do.
 
 use pgemm_ir::Element;
-use pgemm_kernels::{Cluster, Epilogue, EpilogueShape, Spec, SpecError};
+use pgemm_kernels::{Cluster, Epilogue, EpilogueShape, LEAST_BYTES_FOR_THREADS, Spec, SpecError};
 
 use crate::layout::{Major, MatrixLayout};
 use crate::precision::Precision;
@@ -367,7 +367,8 @@ pub enum PlanError {
     /// The named kernel is for another kind of problem.
     #[error(
         "the kernel {spec} does not compute this problem: its types, its majors or the loaders of \
-         its operands do not fit. Leave the spec out, or take one from `pgemm kernel list` that \
+         its operands do not fit (threads load operands of at least {LEAST_BYTES_FOR_THREADS} \
+         bytes, with steps of 1). Leave the spec out, or take one from `pgemm kernel list` that \
          has the problem's types and majors"
     )]
     SpecMismatch {

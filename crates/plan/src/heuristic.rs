@@ -29,9 +29,11 @@ use pgemm_kernels::Spec;
 pub use self::constants::Constants;
 pub use self::features::{FEATURES, NAMES as FEATURE_NAMES};
 use self::placement::TilePlacement;
+pub(crate) use self::ranking::Access;
 pub use self::ranking::{Ranking, rank};
 pub use self::rated::RatedSpec;
 pub use self::shape::Shape;
+pub(crate) use self::wgmma::LeastCycles;
 use self::wgmma::WgmmaModel;
 use crate::choice::Choice;
 use crate::decomposition::Decomposition;
@@ -106,7 +108,7 @@ fn reduction_cycles(work: &Decomposition, parts: f64, of_part: f64, of_tile: f64
     }
 }
 
-fn fourth_power(x: f64) -> f64 {
+pub(crate) fn fourth_power(x: f64) -> f64 {
     x * x * (x * x)
 }
 

@@ -14,7 +14,7 @@ use crate::config::Config;
 use crate::decomposition::Decomposition;
 use crate::device::DeviceFacts;
 use crate::error::{PlanError, Result};
-use crate::heuristic::{self, Ranking, Shape};
+use crate::heuristic::{self, Access, Ranking, Shape};
 use crate::layout::Major;
 use crate::operands::{OperandAccesses, OperandAlignment, PlannedProblem};
 use crate::problem::Problem;
@@ -75,10 +75,10 @@ impl Plan {
     /// # Errors
     /// The types have no kernel, or a knob is impossible.
     pub fn check_config(config: &Config, device: impl Into<DeviceFacts>) -> Result<()> {
-        // Only a named kernel fixes the majors.
+        // Only a named kernel fixes the majors. Some kernels cannot read the smallest operands.
         let majors = |spec| Choice::plain(spec).majors();
         let (a_major, b_major) = config.spec.map_or((Major::K, Major::K), majors);
-        let problem = Problem::new(1, 1, 1, a_major, b_major);
+        let problem = Problem::new(64, 64, 64, a_major, b_major);
         Plan::candidates(&problem, config, device).map(|_| ())
     }
 
@@ -254,7 +254,7 @@ impl Candidates {
             let choice = choice_for(spec, Shape::of_planned(planned), config, sms, raster);
             plans.first = plans.plan(choice, &why);
         } else {
-            let rankings = accesses.iter().map(|planned| {
+            let access = |planned: &PlannedProblem| {
                 let shape = Shape::of_planned(planned);
                 let specs = considered_for(
                     &planned.problem,
@@ -263,14 +263,14 @@ impl Candidates {
                     (shape, sms),
                     config.swapped,
                 );
-                let ranking =
-                    Ranking::new(specs, shape, sms, config.split, config.dependent_launch);
-                (ranking, planned.repack_cycles())
-            });
-            plans.ranking = Ranking::of_accesses(rankings);
-            if plans.ranking.is_none() {
+                Access { specs, shape, before: planned.repack_cycles() }
+            };
+            let all = accesses.iter().map(access).collect();
+            let ranking = Ranking::of_accesses(all, sms, config.split, config.dependent_launch);
+            if ranking.is_empty() {
                 return Err(SpecError::Types { a, b, output }.into());
             }
+            plans.ranking = Some(ranking);
             plans.first = plans.next_ranked();
         }
         match plans.first {

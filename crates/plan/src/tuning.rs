@@ -173,12 +173,18 @@ impl ProblemKey {
         PlannedProblem::candidates(&self.problem(), &self.config(), OperandAlignment::ALIGNED)
     }
 
+    /// The problem as the cost model sees it if this choice computes it, and estimated cycles of
+    /// the repack kernels before. `None` if the choice does not fit the problem.
+    pub fn shape_for(&self, choice: &Choice) -> Option<(Shape, f64)> {
+        let planned = self.accesses().into_iter().find(|planned| planned.is_read_by(choice))?;
+        Some((Shape::of_planned(&planned), planned.repack_cycles()))
+    }
+
     /// Estimated cycles of a choice for the problem on `sms` SMs, with those of repack kernels.
     /// `None` if the choice does not fit the problem.
     pub fn cycles(&self, choice: &Choice, sms: u32) -> Option<f64> {
-        let planned = self.accesses().into_iter().find(|planned| planned.is_read_by(choice))?;
-        let own = crate::heuristic::cycles(choice, Shape::of_planned(&planned), sms);
-        Some(own + planned.repack_cycles())
+        let (shape, before) = self.shape_for(choice)?;
+        Some(crate::heuristic::cycles(choice, shape, sms) + before)
     }
 
     /// Whether the kernel of a choice has the majors of the problem.

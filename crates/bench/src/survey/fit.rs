@@ -34,13 +34,15 @@ const MOST_SWEEPS: usize = 40;
 
 /// The timed choices of a problem.
 struct Timed {
-    shape: Shape,
     choices: Vec<TimedChoice>,
 }
 
-/// A choice with the logarithms of its cycles, and of its time over the best of the problem.
+/// A choice with the problem as its kernel sees it, the cycles of the repack kernels before, and the
+/// logarithms of the cycles of all, and of their time over the best of the problem.
 struct TimedChoice {
     choice: Choice,
+    shape: Shape,
+    before: f64,
     cycles: f64,
     relative: f64,
 }
@@ -58,8 +60,7 @@ pub struct Fit {
     pub timings: usize,
 }
 
-/// Fits the constants to the timings of files in the compact form. Problems whose operands are
-/// repacked are left out, since their times include other kernels. After each sweep over all
+/// Fits the constants to the timings of files in the compact form. After each sweep over all
 /// constants, `progress` gets the number of the sweep and the error.
 ///
 /// # Errors
@@ -114,23 +115,22 @@ pub fn fit(paths: &[&Path], sms: u32, mut progress: impl FnMut(usize, f64)) -> R
 
 impl Timed {
     fn new((key, timings): Timings) -> Option<Timed> {
-        let shape = key.shape();
         let best = timings.iter().map(|(_, us)| *us).min_by(f64::total_cmp)?;
         let timed = |(choice, us): (Choice, f64)| {
+            let (shape, before) = key.shape_for(&choice)?;
             let cycles = (us * heuristic::NOMINAL_MHZ).ln();
-            TimedChoice { choice, cycles, relative: (us / best).ln() }
+            Some(TimedChoice { choice, shape, before, cycles, relative: (us / best).ln() })
         };
         let wgmma = timings.into_iter().filter(|(choice, _)| choice.spec.wgmma().is_some());
-        let choices = wgmma.map(timed).collect();
-        (!shape.after_repack()).then_some(Timed { shape, choices })
+        Some(Timed { choices: wgmma.filter_map(timed).collect() })
     }
 
     /// The weighted sum of squared errors of the logarithms, and the sum of the weights.
     fn error(&self, constants: &Constants, sms: u32) -> (f64, f64) {
         let errors = self.choices.iter().filter_map(|timed| {
-            let estimate = heuristic::cycles_with(constants, &timed.choice, self.shape, sms)?;
+            let own = heuristic::cycles_with(constants, &timed.choice, timed.shape, sms)?;
             let weight = (-timed.relative / REACH).exp() + LEAST_WEIGHT;
-            Some((weight, estimate.ln() - timed.cycles))
+            Some((weight, (own + timed.before).ln() - timed.cycles))
         });
         let errors: Vec<(f64, f64)> = errors.collect();
         let weights: f64 = errors.iter().map(|(weight, _)| weight).sum();

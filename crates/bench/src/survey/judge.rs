@@ -90,15 +90,11 @@ pub fn features(path: &Path, sms: u32) -> Result<String> {
     let mut table = format!("run,problem,cycles,estimate,{}\n", heuristic::FEATURE_NAMES.join(","));
     for line in lines(path)? {
         let Some(key) = line.problem.as_deref().and_then(key_of) else { continue };
-        let shape = key.shape();
-        // The trees correct kernels alone.
-        if shape.after_repack() {
-            continue;
-        }
         for (choice, us) in timings(&line.blocks) {
-            let Some((estimate, features)) = heuristic::features_of(&choice, shape, sms) else {
-                continue;
-            };
+            let found = key.shape_for(&choice).filter(|(shape, _)| !shape.after_repack());
+            let found = found.and_then(|(shape, _)| heuristic::features_of(&choice, shape, sms));
+            // The trees correct kernels alone.
+            let Some((estimate, features)) = found else { continue };
             let problem = line.problem.as_deref().unwrap_or_default();
             table += &format!("{},{problem},{},{estimate}", line.run, us * heuristic::NOMINAL_MHZ);
             features.iter().for_each(|feature| table += &format!(",{feature}"));

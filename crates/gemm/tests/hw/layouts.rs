@@ -165,10 +165,10 @@ fn threads_load_operands_from_anywhere() {
     for (types, majors, name) in [
         (s8, (k, k), "s8-kk-s32-64x96x128-s4-w1-c1x1-threads_ab"),
         (s8, (k, k), "s8-kk-s32-128x64x64-s6-w2-c1x1-threads_b"),
-        (bf16, (k, k), "bf16-kk-f32-64x128x128-s4-w1-c1x1-threads_ab"),
-        (bf16, (k, n), "bf16-kn-f32-128x128x64-s4-w2-c1x1-threads_ab"),
+        (bf16, (k, k), "bf16-kk-f32-64x64x128-s6-w1-c1x1-threads_ab"),
+        (bf16, (k, n), "bf16-kn-f32-128x64x64-s6-w2-c1x1-threads_ab"),
         (bf16, (m, k), "bf16-mk-f32-64x72x64-s6-w1-c1x1-threads_a"),
-        (bf16, (m, n), "bf16-mn-f32-64x200x64-s4-w1-c1x1-threads_ab"),
+        (bf16, (m, n), "bf16-mn-f32-64x168x64-s5-w1-c1x1-threads_ab"),
         (bf16, (m, n), "bf16-mn-f32-128x40x128-s3-p2-c1x1-threads_b"),
         (bf16, (k, n), "bf16-knm-f32-64x8x128-s6-w1-c1x1-threads_ab"),
     ] {

@@ -7,7 +7,7 @@ use super::wgmma::{Estimate, WgmmaModel};
 use crate::split::Split;
 
 /// The number of features.
-pub const FEATURES: usize = 41;
+pub const FEATURES: usize = 42;
 
 /// The names of the features, in their order.
 pub const NAMES: [&str; FEATURES] = [
@@ -21,6 +21,7 @@ pub const NAMES: [&str; FEATURES] = [
     "epilogues",
     "math",
     "shared",
+    "stored by threads",
     "fill",
     "log of the tile's rows",
     "log of the tile's columns",
@@ -86,6 +87,7 @@ pub(super) fn features(
         of_estimate(terms.epilogues),
         of_stage(model.math),
         of_stage(model.shared),
+        of_stage(model.stored),
         of_stage(terms.fill),
         f64::from(tile.m).ln(),
         f64::from(tile.n).ln(),

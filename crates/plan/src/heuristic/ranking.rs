@@ -19,6 +19,15 @@ pub struct Ranking<'r> {
     others: Vec<Estimated<'r>>,
 }
 
+/// A way to access the operands of a problem, with the specs to estimate for it.
+pub(crate) struct Access<I> {
+    pub(crate) specs: I,
+    /// The problem as its kernel sees it.
+    pub(crate) shape: Shape,
+    /// Cycles of the repack kernels before.
+    pub(crate) before: f64,
+}
+
 /// A choice with its estimate. There are hundreds for each problem, so a choice is kept in few
 /// bytes.
 #[derive(Clone, Copy)]
@@ -26,6 +35,8 @@ struct Estimated<'r> {
     cycles: f64,
     rated: &'r RatedSpec,
     run: RunChoice,
+    /// The place of its access.
+    access: u8,
 }
 
 impl Estimated<'_> {
@@ -44,55 +55,60 @@ impl<'r> Ranking<'r> {
         split: Option<Split>,
         dependent_launch: Option<bool>,
     ) -> Self {
-        let shape = shape.into();
+        let access = Access { specs, shape: shape.into(), before: 0.0 };
+        Ranking::of_accesses(vec![access], sms, split, dependent_launch)
+    }
+
+    /// The same for a problem whose operands can be accessed in several ways.
+    pub(crate) fn of_accesses<I: IntoIterator<Item = &'r RatedSpec>>(
+        accesses: Vec<Access<I>>,
+        sms: u32,
+        split: Option<Split>,
+        dependent_launch: Option<bool>,
+    ) -> Self {
         let mut all = Vec::with_capacity(512);
-        for rated in specs {
-            let placement = TilePlacement::new(rated.spec, shape, sms);
-            let raster_rows = placement.raster_rows;
-            // A serial launch is only faster if neighbouring tiles share reads.
-            let launches: &[bool] = match dependent_launch {
-                Some(true) => &[true],
-                Some(false) => &[false],
-                None if placement.may_merge() => &[true, false],
-                None => &[true],
-            };
-            let estimate = rated.estimator(&placement);
-            let mut add = |split| {
-                for &dependent_launch in launches {
-                    let run = RunChoice { raster_rows, split, dependent_launch };
-                    all.push(Estimated { cycles: estimate(run), rated, run });
+        let mut known = Vec::with_capacity(accesses.len());
+        for (access, Access { specs, shape, before }) in (0..).zip(accesses) {
+            for rated in specs {
+                let placement = TilePlacement::new(rated.spec, shape, sms);
+                let raster_rows = placement.raster_rows;
+                // A serial launch is only faster if neighbouring tiles share reads.
+                let launches: &[bool] = match dependent_launch {
+                    Some(true) => &[true],
+                    Some(false) => &[false],
+                    None if placement.may_merge() => &[true, false],
+                    None => &[true],
+                };
+                let estimate = rated.estimator(&placement);
+                let mut add = |split| {
+                    for &dependent_launch in launches {
+                        let run = RunChoice { raster_rows, split, dependent_launch };
+                        let cycles = estimate(run) + before;
+                        all.push(Estimated { cycles, rated, run, access });
+                    }
+                };
+                add(split.unwrap_or_default());
+                if split.is_none() {
+                    placement.splits().for_each(add);
                 }
-            };
-            add(split.unwrap_or_default());
-            if split.is_none() {
-                placement.splits().for_each(add);
             }
+            known.push((shape, before));
         }
         if all.len() > CORRECTED {
             all.select_nth_unstable_by(CORRECTED - 1, |a, b| a.cycles.total_cmp(&b.cycles));
         }
         let others = all.split_off(all.len().min(CORRECTED));
-        for Estimated { cycles, rated, run } in &mut all {
+        for Estimated { cycles, rated, run, access } in &mut all {
+            let (shape, before) = known[usize::from(*access)];
             let placement = TilePlacement::new(rated.spec, shape, sms);
-            *cycles = rated.corrected(&placement, *run);
+            *cycles = rated.corrected(&placement, *run) + before;
         }
         Ranking { corrected: all, others }
     }
 
-    /// Merges the rankings of several operand accesses, each given with the cycles of its repack
-    /// kernels. `None` if there is no choice at all.
-    pub(crate) fn of_accesses(mut rankings: impl Iterator<Item = (Self, f64)>) -> Option<Self> {
-        let later = |(mut ranking, before): (Self, f64)| {
-            let Ranking { corrected, others } = &mut ranking;
-            corrected.iter_mut().chain(others).for_each(|estimated| estimated.cycles += before);
-            ranking
-        };
-        let mut all = later(rankings.next()?);
-        for Ranking { corrected, others } in rankings.map(later) {
-            all.corrected.extend(corrected);
-            all.others.extend(others);
-        }
-        (!all.corrected.is_empty()).then_some(all)
+    /// Whether there is no choice at all.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.corrected.is_empty() && self.others.is_empty()
     }
 }
 

@@ -8,7 +8,7 @@ use super::features::{FEATURES, features};
 use super::ffma::FfmaModel;
 use super::placement::{RunChoice, TilePlacement};
 use super::trees::correction;
-use super::wgmma::{TileCycles, WgmmaModel};
+use super::wgmma::{LeastCycles, TileCycles, WgmmaModel};
 
 /// A valid spec, with the terms of its cost model that depend on the spec alone.
 #[derive(Clone, Copy, Debug)]
@@ -37,8 +37,7 @@ impl RatedSpec {
         RatedSpec { spec, model }
     }
 
-    /// Estimated cycles of a choice of this spec, corrected by the trees. The trees know no kernels
-    /// whose threads load operands.
+    /// Estimated cycles of a choice of this spec, corrected by the trees.
     pub(super) fn corrected(&self, placement: &TilePlacement, run: RunChoice) -> f64 {
         match self.features(placement, run) {
             Some((cycles, features)) => cycles * correction(&features).exp(),
@@ -47,26 +46,23 @@ impl RatedSpec {
     }
 
     /// Estimated cycles before the trees correct them, and the features from which they do. `None`
-    /// for a spec that the trees do not know.
+    /// for a spec without wgmma.
     pub(super) fn features(
         &self,
         placement: &TilePlacement,
         run: RunChoice,
     ) -> Option<(f64, [f32; FEATURES])> {
         let Model::Wgmma(model) = &self.model else { return None };
-        if self.spec.threads_load() {
-            return None;
-        }
         let terms = model.estimate(placement, &model.of_tile(placement), run);
         Some((terms.cycles, features(&self.spec, model, &terms, placement, run)))
     }
 
-    /// Least cycles of a stage, and of the epilogue of a tile, for a spec of wgmma. Both are 0 for
-    /// other specs, of which there are few.
-    pub(crate) fn least_cycles(&self) -> (f64, f64) {
+    /// The least that the tiles of any problem take with a spec of wgmma. All is 0 for other specs,
+    /// of which there are few.
+    pub(crate) fn least_cycles(&self) -> LeastCycles {
         match &self.model {
             Model::Wgmma(model) => model.least_cycles(),
-            Model::Dmma(_) | Model::Ffma(_) => (0.0, 0.0),
+            Model::Dmma(_) | Model::Ffma(_) => LeastCycles::default(),
         }
     }
 

@@ -101,6 +101,30 @@ pub(super) struct Estimate {
     pub(super) busiest: f64,
 }
 
+/// The least that the tiles of any problem take, in cycles. Operands consist of whole lines.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct LeastCycles {
+    /// A stage, and what L2 takes for one of its stages while all SMs share it.
+    pub(crate) stage: f64,
+    pub(crate) sent: f64,
+    /// The epilogue of the last tile, and what each other tile adds to its stages. In ping-pong
+    /// kernels it runs beside these.
+    pub(crate) epilogue: f64,
+    pub(crate) turn: f64,
+    pub(crate) in_turns: bool,
+    /// The reduction of a tile that two workers share, and what each further worker adds.
+    pub(crate) reduction: f64,
+    pub(crate) worker: f64,
+}
+
+impl LeastCycles {
+    /// The stages and epilogues of an SM.
+    pub(crate) fn busy(&self, stages: f64, turns: f64) -> f64 {
+        let (stages, beside) = (stages * self.stage, (turns - 1.0) * self.turn);
+        self.epilogue + if self.in_turns { stages.max(beside) } else { stages + beside }
+    }
+}
+
 /// What a tile takes: bytes of L2 lines that are sent to an SM for a stage, the cycles of these,
 /// of a stage and of an epilogue, and bytes of L2 lines that are written for each byte of D.
 #[derive(Clone, Copy, Debug)]
@@ -132,9 +156,11 @@ pub(super) struct WgmmaModel<'c> {
     /// The sum of the fourth powers of the cycles that a stage takes for the tensor cores, for
     /// shared memory, for the latency of its loads, and for threads that load operands.
     per_stage: f64,
-    /// Cycles of a stage for the tensor cores and for shared memory.
+    /// Cycles of a stage for the tensor cores, for shared memory, and for threads that load
+    /// operands.
     pub(super) math: f64,
     pub(super) shared: f64,
+    pub(super) stored: f64,
     /// Cycles of a warpgroup's epilogue apart from the L2 lines that its boxes touch, the number of
     /// pieces of D's lines that it stores, and the bytes of a piece.
     epilogue: f64,
@@ -221,6 +247,7 @@ impl<'c> WgmmaModel<'c> {
             per_stage: per_stage.into_iter().sum(),
             math,
             shared,
+            stored,
             steps,
             epilogue: constants.epilogue_cycles
                 + constants.epilogue_cycles_per_step * steps
@@ -240,15 +267,31 @@ impl<'c> WgmmaModel<'c> {
         }
     }
 
-    /// Least cycles of a stage whose operands consist of whole lines, and of an epilogue. In
-    /// ping-pong kernels, only the last tile's epilogue is seen.
-    pub(super) fn least_cycles(&self) -> (f64, f64) {
+    /// The least that the tiles of any problem take.
+    pub(super) fn least_cycles(&self) -> LeastCycles {
         let [cluster_m, cluster_n] = self.cluster;
         let [held_a, held_b] = self.held;
-        let fill = self.depth_bytes * (held_a / cluster_n + held_b / cluster_m)
-            / self.constants.l2_bytes_per_cycle;
+        let sent = self.depth_bytes * (held_a / cluster_n + held_b / cluster_m);
+        let fill = sent / self.constants.l2_bytes_per_cycle;
         let stage = (self.per_stage + fourth_power(fill)).sqrt().sqrt();
-        (stage, self.epilogue)
+        let area = self.tile_m * self.tile_n;
+        let (factor, turn) = match self.schedule {
+            Schedule::Cooperative => (1.0, self.epilogue + self.between),
+            Schedule::PingPong => (
+                self.constants.ping_pong_factor,
+                self.epilogue.max(self.constants.least_ping_pong_cycles),
+            ),
+        };
+        LeastCycles {
+            stage: factor * stage,
+            sent: sent / self.constants.l2_bytes_per_cycle_of_all,
+            epilogue: self.epilogue,
+            turn,
+            in_turns: self.schedule == Schedule::PingPong,
+            reduction: self.constants.reduction_cycles
+                + self.constants.reduction_cycles_per_element * area,
+            worker: self.constants.reduction_cycles_per_worker,
+        }
     }
 
     /// What a tile of the problem takes, however tiles are split and launched.
