@@ -1,12 +1,12 @@
 //! `pgemm atlas`: whole populations of problems, each in short rounds with peers.
 
 mod again;
+mod ahead;
 mod model;
 mod show;
 
-use std::collections::BTreeSet;
+use std::collections::HashSet;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
 use std::str::FromStr;
 
 use persistent_gemm::driver::Device;
@@ -20,6 +20,7 @@ use pgemm_bench::atlas::{
 use pgemm_bench::{Bench, ChoiceSource, Machine, SurveyOptions, problem_name};
 use pgemm_kernels::Spec;
 
+use self::ahead::Ahead;
 use crate::Verdict;
 use crate::autotune;
 use crate::failure::Failure;
@@ -229,7 +230,9 @@ pub fn run(args: &Args) -> Result<Verdict, Failure> {
     }
     let sms = device.properties().sm_count;
     let plans = work.iter().filter_map(|(_, at)| Plan::best(&at.problem, &config, sms).ok());
-    compile_ahead(plans.map(|plan| plan.spec), args.processes)?;
+    let specs: HashSet<Spec> = plans.map(|plan| plan.spec).collect();
+    let message = format!("compiling {} kernels", specs.len());
+    output::while_showing(message, || ahead::compile(specs, args.processes))?;
 
     let problems: Vec<AtlasProblem> = work.iter().map(|(_, at)| at.clone()).collect();
     let atlas = Atlas::new(&bench, &peers, (config, elements), options, &problems)?;
@@ -317,35 +320,13 @@ fn survey(
         work.iter().map(|(_, at)| problem_name(&at.problem, elements)).collect();
     let names: Vec<&str> = names.iter().map(String::as_str).collect();
     let sms = device.properties().sm_count;
-    let choices = keys.iter().flat_map(|key| options.choices(key, sms));
-    compile_ahead(choices.map(|choice| choice.spec), args.processes)?;
-    autotune::time(&device, options, elements, (&keys, &names), path)
-}
-
-/// Compiles kernels in several processes, since the driver compiles one kernel at a time in each.
-fn compile_ahead(specs: impl Iterator<Item = Spec>, processes: usize) -> Result<(), Failure> {
-    let specs: BTreeSet<String> = specs.map(|spec| spec.to_string()).collect();
-    if processes < 2 || specs.is_empty() {
-        return Ok(());
-    }
-    let specs: Vec<String> = specs.into_iter().collect();
-    let message = format!("compiling {} kernels", specs.len());
-    output::while_showing(message, || {
-        let program = std::env::current_exe()?;
-        let mut children = Vec::new();
-        for part in 0..processes.min(specs.len()) {
-            let mut command = Command::new(&program);
-            command.args(["kernel", "load"]).stdout(Stdio::null()).stderr(Stdio::null());
-            command.args(specs.iter().skip(part).step_by(processes));
-            children.push(command.spawn()?);
-        }
-        // A kernel that one of them cannot compile is compiled again when it is needed, and its
-        // problem's row says why it fails.
-        for mut child in children {
-            child.wait()?;
-        }
-        Ok(())
-    })
+    let specs = keys
+        .clone()
+        .into_iter()
+        .map(move |key| options.choices(&key, sms).into_iter().map(|choice| choice.spec).collect());
+    let mut ahead = Ahead::start(specs, args.processes);
+    let mut wait = |problem| ahead.wait_for(problem);
+    autotune::time(&device, options, elements, (&keys, &names), &mut wait, path)
 }
 
 fn list(

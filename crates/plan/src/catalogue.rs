@@ -14,6 +14,7 @@ use crate::heuristic::{RatedSpec, Shape};
 use crate::layout::Major;
 use crate::precision::Precision;
 use crate::problem::Problem;
+use crate::split::Split;
 
 /// All combinations of element types of A, B and D that have kernels.
 pub fn types() -> impl Iterator<Item = [Element; 3]> {
@@ -100,13 +101,15 @@ pub(crate) fn rated_for(
 
 /// The rated specs that are worth estimating for a problem as its kernel sees it: those of the rule,
 /// or all that the catalogue lists if the rule has none of these types. They include specs that swap
-/// A and B, unless `swapped` says which ones are wanted.
+/// A and B, unless `swapped` says which ones are wanted. `split` says how tiles are split, if that is
+/// not left open.
 pub(crate) fn considered_for(
     problem: &Problem,
     (operands, output, precision): ([Element; 2], Element, Precision),
     loaders: [Loader; 2],
     (shape, sms): (Shape, u32),
     swapped: Option<bool>,
+    split: Option<Split>,
 ) -> Vec<&'static RatedSpec> {
     let [a, b] = operands;
     let instruction = Product::of(a, b).map(|product| product.instruction);
@@ -115,7 +118,7 @@ pub(crate) fn considered_for(
     }
     let majors = [problem.a.major, problem.b.major].map(operand_major);
     let table = Table::of(([a, b, output], precision, majors, loaders));
-    table.considered(shape.extents, shape.batch, sms, swapped)
+    table.considered(shape.extents, shape.batch, sms, swapped, split)
 }
 
 /// The specs for a problem as its kernel sees it. They include specs that swap A and B, unless

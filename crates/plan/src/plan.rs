@@ -262,6 +262,7 @@ impl Candidates {
                     planned.accesses.loaders(),
                     (shape, sms),
                     config.swapped,
+                    config.split,
                 );
                 Access { specs, shape, before: planned.repack_cycles() }
             };

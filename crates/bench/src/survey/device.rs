@@ -2,6 +2,7 @@
 //! random data, and kernels stay loaded, so that a choice costs little time apart from its burst.
 
 use std::ops::ControlFlow;
+use std::time::{Duration, Instant};
 
 use persistent_gemm::driver::{Device, Event, Graph, StreamRef, Timing};
 use persistent_gemm::measure::{Addresses, Elements, Harness, LaunchMode, graph_length};
@@ -21,6 +22,11 @@ use crate::pool::{OperandPool, Sets};
 /// remainder.
 const OPERAND_SHARE: f64 = 0.5;
 const RESULT_SHARE: f64 = 0.3;
+
+/// GEMMs with a longer estimated time, in seconds, may draw so much power that the clock slows down
+/// after some time. They run for [`HEAT`] before they are timed.
+const HEATED_FROM_SECONDS: f64 = 30e-6;
+const HEAT: Duration = Duration::from_millis(250);
 
 /// Largest number of bursts that determine the launches of a warm-up.
 const MOST_WARM_UPS: usize = 4;
@@ -125,6 +131,10 @@ impl Surveyor {
         };
         let mut timer =
             DeviceTimer { surveyor: self, key: *key, problem, sets, launch, peer, expected };
+        if let Some(first) = choices.first().filter(|_| expected > HEATED_FROM_SECONDS) {
+            let begin = Instant::now();
+            while begin.elapsed() < HEAT && timer.choice(first)?.is_ok() {}
+        }
         let of = choices.len();
         rows(&mut timer, key, &choices, launch, &mut |done| progress(done, of))
     }

@@ -55,18 +55,21 @@ pub(super) fn survey(args: &Args, path: &Path) -> Result<Verdict, Failure> {
     files::check_path(path)?;
     let device = Device::new(args.device)?;
     let names: Vec<&str> = work.tasks.iter().map(|task| task.name.as_str()).collect();
-    let verdict = time(&device, options, args.types.elements(None), (&keys, &names), path)?;
+    let verdict =
+        time(&device, options, args.types.elements(None), (&keys, &names), &mut |_| (), path)?;
     note_left_out(&work);
     Ok(verdict)
 }
 
-/// Times choices for each of these problems, which have these names. Writes the file after each
-/// problem. The options and the path have been checked.
+/// Times choices for each of these problems, which have these names. Calls `before` with the number
+/// of each problem before its turn, and writes the file after it. The options and the path have been
+/// checked.
 pub fn time(
     device: &Device,
     options: SurveyOptions,
     elements: Elements,
     (keys, names): (&[ProblemKey], &[&str]),
+    before: &mut dyn FnMut(usize),
     path: &Path,
 ) -> Result<Verdict, Failure> {
     let peer = match CublasLt::open(device) {
@@ -83,6 +86,8 @@ pub fn time(
     bar.enable_steady_tick(Duration::from_millis(120));
     for (index, (key, name)) in keys.iter().zip(names).enumerate() {
         bar.set_position(index as u64);
+        bar.set_message(format!("{name}: compiling"));
+        before(index);
         let mut show = |done, of| {
             bar.set_message(format!("{name}: {done} of {of} choices"));
             interrupt.go_on()

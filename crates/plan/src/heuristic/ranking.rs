@@ -8,7 +8,8 @@ use super::shape::Shape;
 use crate::choice::Choice;
 use crate::split::Split;
 
-/// Choices whose estimates the trees correct: so many with the least estimates.
+/// Choices whose estimates the trees correct: so many with the least estimates, and equally many of
+/// each way to access the operands.
 pub(super) const CORRECTED: usize = 12;
 
 /// Choices with their estimates, fastest first. The iterator finds the next choice on demand;
@@ -35,8 +36,6 @@ struct Estimated<'r> {
     cycles: f64,
     rated: &'r RatedSpec,
     run: RunChoice,
-    /// The place of its access.
-    access: u8,
 }
 
 impl Estimated<'_> {
@@ -66,9 +65,10 @@ impl<'r> Ranking<'r> {
         split: Option<Split>,
         dependent_launch: Option<bool>,
     ) -> Self {
-        let mut all = Vec::with_capacity(512);
-        let mut known = Vec::with_capacity(accesses.len());
-        for (access, Access { specs, shape, before }) in (0..).zip(accesses) {
+        let quota = CORRECTED / accesses.len().max(1);
+        let (mut corrected, mut others) = (Vec::with_capacity(CORRECTED), vec![]);
+        for Access { specs, shape, before } in accesses {
+            let mut all = Vec::with_capacity(512);
             for rated in specs {
                 let placement = TilePlacement::new(rated.spec, shape, sms);
                 let raster_rows = placement.raster_rows;
@@ -84,7 +84,7 @@ impl<'r> Ranking<'r> {
                     for &dependent_launch in launches {
                         let run = RunChoice { raster_rows, split, dependent_launch };
                         let cycles = estimate(run) + before;
-                        all.push(Estimated { cycles, rated, run, access });
+                        all.push(Estimated { cycles, rated, run });
                     }
                 };
                 add(split.unwrap_or_default());
@@ -92,18 +92,18 @@ impl<'r> Ranking<'r> {
                     placement.splits().for_each(add);
                 }
             }
-            known.push((shape, before));
+            if all.len() > quota {
+                all.select_nth_unstable_by(quota - 1, |a, b| a.cycles.total_cmp(&b.cycles));
+            }
+            let rest = all.split_off(all.len().min(quota));
+            for Estimated { cycles, rated, run } in &mut all {
+                let placement = TilePlacement::new(rated.spec, shape, sms);
+                *cycles = rated.corrected(&placement, *run) + before;
+            }
+            corrected.append(&mut all);
+            if others.is_empty() { others = rest } else { others.extend(rest) }
         }
-        if all.len() > CORRECTED {
-            all.select_nth_unstable_by(CORRECTED - 1, |a, b| a.cycles.total_cmp(&b.cycles));
-        }
-        let others = all.split_off(all.len().min(CORRECTED));
-        for Estimated { cycles, rated, run, access } in &mut all {
-            let (shape, before) = known[usize::from(*access)];
-            let placement = TilePlacement::new(rated.spec, shape, sms);
-            *cycles = rated.corrected(&placement, *run) + before;
-        }
-        Ranking { corrected: all, others }
+        Ranking { corrected, others }
     }
 
     /// Whether there is no choice at all.
@@ -134,8 +134,11 @@ pub fn rank(
 ) -> Vec<Choice> {
     let rated: Vec<_> = specs.into_iter().map(RatedSpec::new).collect();
     let shape = shape.into();
-    let estimate = |choice: Choice| (super::cycles(&choice, shape, sms), choice);
-    let mut choices: Vec<_> = Ranking::new(&rated, shape, sms, split, None).map(estimate).collect();
-    choices.sort_by(|(a, _), (b, _)| a.total_cmp(b));
-    choices.into_iter().map(|(_, choice)| choice).collect()
+    let Ranking { corrected, mut others } = Ranking::new(&rated, shape, sms, split, None);
+    for Estimated { cycles, rated, run, .. } in &mut others {
+        *cycles = rated.corrected(&TilePlacement::new(rated.spec, shape, sms), *run);
+    }
+    others.extend(corrected);
+    others.sort_by(|a, b| a.cycles.total_cmp(&b.cycles));
+    others.iter().map(Estimated::choice).collect()
 }

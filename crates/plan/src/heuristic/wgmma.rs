@@ -112,8 +112,10 @@ pub(crate) struct LeastCycles {
     pub(crate) epilogue: f64,
     pub(crate) turn: f64,
     pub(crate) in_turns: bool,
-    /// The reduction of a tile that two workers share, and what each further worker adds.
+    /// The reduction of a tile that two workers share, what each of an SM's parts of tiles adds to
+    /// it, and what each further worker adds.
     pub(crate) reduction: f64,
+    pub(crate) of_part: f64,
     pub(crate) worker: f64,
 }
 
@@ -288,8 +290,8 @@ impl<'c> WgmmaModel<'c> {
             epilogue: self.epilogue,
             turn,
             in_turns: self.schedule == Schedule::PingPong,
-            reduction: self.constants.reduction_cycles
-                + self.constants.reduction_cycles_per_element * area,
+            reduction: self.constants.reduction_cycles,
+            of_part: self.constants.reduction_cycles_per_element * area,
             worker: self.constants.reduction_cycles_per_worker,
         }
     }
