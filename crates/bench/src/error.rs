@@ -33,6 +33,15 @@ pub enum BenchError {
         backend: BackendKind,
     },
 
+    /// The bits of kernels are to be compared, and the backend has none.
+    #[error(
+        "the backend {backend} has no kernels to compare: use the cuda or the emulator backend"
+    )]
+    NoKernels {
+        /// The backend.
+        backend: BackendKind,
+    },
+
     /// A name that is no population.
     #[error("unknown population '{text}': use one of {}", known.join(", "))]
     UnknownPopulation {

@@ -48,8 +48,8 @@ pub use error::{BenchError, Result};
 pub use machine::Machine;
 pub use names::problem_name;
 pub use numbers::{
-    Errors, KINDS, Kind, Measured, Mode, NumbersBackend, NumbersEntry, NumbersReport, Sample,
-    Values, Variant,
+    BitsEntry, BitsReport, Errors, KINDS, Kind, Knob, KnobBits, Measured, Mode, NumbersBackend,
+    NumbersEntry, NumbersReport, Sample, Values, Variant,
 };
 pub use out_of_core::{OutOfCoreReport, OutOfCoreRow, out_of_core};
 pub use outcome::{ContestantSummary, Outcome, Row};

@@ -2,6 +2,7 @@
 //! cuBLASLt's results on the same operands are compared too. `docs/numbers.md` explains the
 //! figures.
 
+mod bits;
 mod errors;
 mod kinds;
 
@@ -21,6 +22,7 @@ use pgemm_ir::Element;
 use pgemm_plan::{Config, Major, Problem};
 use serde::Serialize;
 
+pub use self::bits::{BitsEntry, BitsReport, Knob, KnobBits};
 pub use self::errors::Errors;
 pub use self::kinds::{KINDS, Kind, Mode, Values, Variant};
 use crate::bench::Bench;

@@ -1,6 +1,8 @@
 //! `pgemm numbers`: the errors of results against a reference of higher precision, by type, mode,
 //! values and size.
 
+mod bits;
+
 use std::path::PathBuf;
 
 use comfy_table::Table;
@@ -21,7 +23,8 @@ use crate::{Failure, Verdict};
 Examples:
   pgemm numbers --against cublaslt --json numbers.json
   pgemm numbers --dtype bf16,f16 --problem 1024x1024x16384 --against cublaslt
-  pgemm numbers --dtype e4m3 --values uniform --backend emulator")]
+  pgemm numbers --dtype e4m3 --values uniform --backend emulator
+  pgemm numbers --bits --dtype bf16,e4m3")]
 pub struct Args {
     /// Only products with an A of these element types, separated by commas.
     #[arg(long, value_name = "TYPE", value_parser = parse::dtype, value_delimiter = ',')]
@@ -42,6 +45,10 @@ pub struct Args {
     /// Ordinal of the CUDA device.
     #[arg(long, default_value_t = 0)]
     device: u32,
+    /// Instead, show which properties of kernels change the bits of results: kernels that differ by
+    /// one property each compute the same product of normal samples, or of integers.
+    #[arg(long, conflicts_with_all = ["against", "values"])]
+    bits: bool,
     /// Seed of the values.
     #[arg(long, default_value_t = 0)]
     seed: u64,
@@ -69,6 +76,9 @@ fn values(text: &str) -> Result<Values, String> {
 }
 
 pub fn run(args: &Args) -> Result<Verdict, Failure> {
+    if args.bits {
+        return bits::run(args);
+    }
     let work = args.work();
     if work.is_empty() {
         return Err(UsageError::NoSuchNumbers.into());

@@ -11,7 +11,7 @@ use pgemm_emulator::{Options, Schedule as Order};
 use pgemm_kernels::{GemmKernel, LEAST_BYTES_FOR_THREADS, Spec, SpecError};
 
 /// Every major, both operands and each alone, all depths of a stage, one and two consumers.
-const SPECS: [&str; 14] = [
+const SPECS: [&str; 15] = [
     "bf16-kk-bf16-64x64x64-s4-w1-c1x1-threads_ab",
     "bf16-kn-bf16-64x64x64-s4-w1-c1x1-threads_ab",
     "bf16-mk-f32-64x64x64-s4-w1-c1x1-threads_ab",
@@ -24,6 +24,7 @@ const SPECS: [&str; 14] = [
     "bf16-kk-bf16-64x8x128-s3-p2-c1x1-threads_ab",
     "e4m3-kk-bf16-64x40x128-s4-w1-c1x1-p128-threads_ab",
     "s8-kk-s32-64x32x64-s4-w1-c1x1-threads_ab",
+    "e4m3-kkm-bf16-128x80x256-s3-w2-c1x2-p128-threads_b",
     "bf16-kn-bf16-128x64x64-s4-w2-c2x1-threads_a",
     "bf16-mk-bf16-64x64x64-s4-w1-c1x2-threads_b",
 ];
@@ -100,6 +101,8 @@ fn what_they_lack_is_refused() {
         ("bf16-kk-bf16-192x64x64-s4-w3-c1x1-threads_b", "1 or 2 consumers"),
         ("bf16-kk-bf16-64x64x64-s4-w1-c1x1-threads_a-resident", "one product"),
         ("bf16-kk-bf16-256x128x64-s3-w2-c1x1-threads_ab", "smaller tile"),
+        // A survey on an H200 found that ptxas 13.0 spills 12 bytes.
+        ("e4m3-kkm-bf16-128x96x256-s3-w2-c1x4-p128-threads_b", "smaller tile"),
     ] {
         let error: SpecError = spec(name).validate().unwrap_err();
         assert!(error.to_string().contains(reason), "{name}: {error}");
