@@ -10,6 +10,7 @@ the best count most. Needs numpy and lightgbm.
 """
 
 import argparse
+import collections
 import csv
 import json
 import math
@@ -18,6 +19,9 @@ import lightgbm
 import numpy as np
 
 FOLDS = 6
+
+# Runs of fewer problems, such as races, are shown together.
+SMALL_RUN = 10
 
 # Levels of splits of each tree. All trees are complete: a branch that ends earlier has splits that always go left.
 DEPTH = 5
@@ -67,8 +71,10 @@ def regrets(of, times, estimates):
 
 
 def say(title, losses, problems):
+    sizes = collections.Counter(run for run, _ in problems)
+
     def group(run):
-        return run if "rule" in run or "survey" in run else "races"
+        return run if sizes[run] >= SMALL_RUN else "small runs"
 
     for run in dict.fromkeys(group(run) for run, _ in problems):
         part = losses[[index for index, (own, _) in enumerate(problems) if group(own) == run]]

@@ -35,70 +35,73 @@ constants! {
     /// higher clock, those at the power limit at a lower one.
     math_factor = 1.042,
     /// Additional cycles of each MMA of 64 rows and 32 bytes along k.
-    mma_cycles = 1.886,
+    mma_cycles = 1.792,
     /// Fewest cycles of a stage, however narrow the tile is. They go to barrier waits and
     /// instruction issue.
-    stage_cycles = 229.3,
+    stage_cycles = 232.6,
     /// Cycles from the issue of a load by TMA to its arrival. In this time the ring is filled at
     /// most once.
-    load_latency = 2204.0,
+    load_latency = 2185.0,
     /// Cycles from the issue of a thread's loads to their arrival, in a kernel whose threads load
-    /// operands. A guess.
-    thread_load_latency = 2668.0,
-    /// Cycles of a pass in which each of these threads stores a chunk of 16 bytes. A guess: a
-    /// pass has some 55 instructions, of which a warp issues one per cycle.
-    cycles_per_pass = 39.47,
+    /// operands.
+    thread_load_latency = 2784.0,
+    /// Cycles of a pass in which each of these threads stores a chunk of 16 bytes. A pass has some
+    /// 55 instructions, of which a warp issues one per cycle.
+    cycles_per_pass = 28.93,
     /// Bytes of shared memory that a stage's MMAs read and its loads write per cycle.
-    smem_bytes_per_cycle = 183.3,
+    smem_bytes_per_cycle = 181.7,
     /// Bytes of L2 lines that are sent to an SM per cycle.
-    l2_bytes_per_cycle = 92.17,
+    l2_bytes_per_cycle = 99.54,
     /// Bytes of L2 lines that are sent to all SMs together per cycle.
-    l2_bytes_per_cycle_of_all = 9503.0,
+    l2_bytes_per_cycle_of_all = 9236.0,
     /// Factor by which bytes of a stage that lie outside the matrix count. TMA fills in zeros.
-    out_of_bounds_factor = 2.957,
+    out_of_bounds_factor = 3.746,
     /// Bytes that one pair of SMs (TPC) moves from and to L2 and DRAM per cycle, if each byte
     /// moves once.
-    bytes_per_cycle_of_pair = 107.7,
+    bytes_per_cycle_of_pair = 105.9,
     /// Bytes that DRAM moves per cycle.
-    dram_bytes_per_cycle = 2590.0,
+    dram_bytes_per_cycle = 2583.0,
     /// Bytes of L2 lines of D that are written per cycle. A line that two boxes share counts
     /// twice.
-    d_line_bytes_per_cycle = 6735.0,
+    d_line_bytes_per_cycle = 6659.0,
     /// Cycles of a warpgroup's epilogue.
-    epilogue_cycles = 252.5,
+    epilogue_cycles = 294.5,
     /// Cycles of each staging tile of an epilogue, which has a barrier and a store.
-    epilogue_cycles_per_step = 344.9,
+    epilogue_cycles_per_step = 336.2,
     /// Cycles of each byte of D in an epilogue.
-    epilogue_cycles_per_byte = 0.0093,
+    epilogue_cycles_per_byte = 0.0088,
     /// Cycles of each L2 line that the boxes of an epilogue touch.
-    epilogue_cycles_per_line = 0.4164,
+    epilogue_cycles_per_line = 0.4188,
     /// Fewest cycles from one tile to the next in ping-pong kernels.
-    least_ping_pong_cycles = 865.1,
+    least_ping_pong_cycles = 855.3,
     /// Factor by which stages take longer in ping-pong kernels. Two warpgroups fill each other's
     /// gaps.
-    ping_pong_factor = 0.9743,
+    ping_pong_factor = 0.9715,
     /// Additional cycles for each byte of a tile of D that the threads of one warpgroup store
-    /// instead of TMA. This and the next two were fitted to 511×513×1024 in bf16 with 64×64 and
-    /// 64×48 tiles, row-major and column-major.
-    thread_store_cycles_per_byte = 0.0665,
+    /// instead of TMA.
+    thread_store_cycles_per_byte = 0.0616,
     /// The same factor for staging tiles whose lines are not multiples of 128 bytes.
-    thread_store_factor_ragged = 1.94,
+    thread_store_factor_ragged = 1.635,
     /// The same factor for a column-major D.
-    thread_store_factor_column_major = 1.961,
+    thread_store_factor_column_major = 2.167,
     /// Fraction of an operand's bytes that is added to the traffic if more than one tile reads
     /// the operand. SMs at the other half of L2 read it a second time.
-    reread_fraction = 0.3612,
+    reread_fraction = 0.3288,
     /// Factor by which stream-K takes longer, because its workers are out of step along k.
-    stream_k_factor = 1.019,
+    stream_k_factor = 1.016,
     /// Cycles of a launch apart from its tiles.
-    launch_cycles = 3495.0,
+    launch_cycles = 3330.0,
+    /// Additional cycles of a launch for each warpgroup that multiplies.
+    warpgroup_cycles = 57.49,
+    /// Additional cycles of a launch with clusters.
+    any_cluster_cycles = 63.88,
     /// Additional cycles of a launch for each doubling of a cluster.
-    cluster_cycles = 42.55,
+    cluster_cycles = 43.16,
     /// Cycles to reduce a tile that two workers share: store the partial sums, signal arrival,
     /// add them.
-    reduction_cycles = 3222.0,
+    reduction_cycles = 3158.0,
     /// Additional cycles of each further worker of a tile.
-    reduction_cycles_per_worker = 59.65,
+    reduction_cycles_per_worker = 53.99,
     /// Additional cycles of each element of a tile that is reduced.
-    reduction_cycles_per_element = 0.2955,
+    reduction_cycles_per_element = 0.3173,
 }

@@ -1,12 +1,11 @@
 //! The cost model of wgmma kernels.
 //!
-//! [`Constants`] were fitted to 5200 timings on an H200 of 260 problems that a seed drew, each with
-//! 20 kernels of the catalogue's rule (runs `2026-11-23-rule-kk` and `2026-11-23-rule-others` of
-//! `benchmarks/results/rule.jsonl`; bf16, all majors), except where their comment names something
-//! else. `pgemm atlas --fit` fits them. The constants of this module say themselves where they come
-//! from.
+//! [`Constants`] were fitted to 16,000 timings on H200s: of problems that seeds drew, each with up to
+//! 20 kernels of the catalogue's rule (all runs of `benchmarks/results/rule.jsonl`; bf16, f16, tf32,
+//! e4m3 and s8), and of the suite (`survey.jsonl`). `pgemm atlas --fit` fits them. The constants of
+//! this module say themselves where they come from.
 
-use pgemm_kernels::{Loader, OutputMajor, Schedule, Side, Spec, Terms, WgmmaSpec};
+use pgemm_kernels::{Cluster, Loader, OutputMajor, Schedule, Side, Spec, Terms, WgmmaSpec};
 
 use super::constants::Constants;
 use super::placement::{RunChoice, TilePlacement};
@@ -264,6 +263,8 @@ impl<'c> WgmmaModel<'c> {
                 },
             between: if large && !in_turns { TILE_GAP_CYCLES_PER_BYTE * bytes } else { 0.0 },
             launch: constants.launch_cycles
+                + constants.warpgroup_cycles * f64::from(spec.consumers())
+                + if spec.cluster == Cluster::NONE { 0.0 } else { constants.any_cluster_cycles }
                 + constants.cluster_cycles * f64::from(spec.cluster.size()).log2(),
             ctas_per_sm: f64::from(spec.resources().ctas_per_sm),
         }
