@@ -24,7 +24,7 @@ FOLDS = 6
 SMALL_RUN = 10
 
 # Levels of splits of each tree. All trees are complete: a branch that ends earlier has splits that always go left.
-DEPTH = 5
+DEPTH = 6
 
 # What the trees leave of a problem's common error.
 COMMON = 0.2
@@ -33,10 +33,10 @@ COMMON = 0.2
 REACH = 0.3
 
 PARAMETERS = {
-    "n_estimators": 64,
-    "num_leaves": 32,
+    "n_estimators": 100,
+    "num_leaves": 64,
     "max_depth": DEPTH,
-    "learning_rate": 0.13,
+    "learning_rate": 0.1,
     "min_child_samples": 20,
     "subsample": 0.8,
     "subsample_freq": 1,

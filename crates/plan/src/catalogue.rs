@@ -102,7 +102,7 @@ pub(crate) fn rated_for(
 /// The rated specs that are worth estimating for a problem as its kernel sees it: those of the rule,
 /// or all that the catalogue lists if the rule has none of these types. They include specs that swap
 /// A and B, unless `swapped` says which ones are wanted. `split` says how tiles are split, if that is
-/// not left open.
+/// not left open, and `alone` whether there is no other way to access the operands.
 pub(crate) fn considered_for(
     problem: &Problem,
     (operands, output, precision): ([Element; 2], Element, Precision),
@@ -110,6 +110,7 @@ pub(crate) fn considered_for(
     (shape, sms): (Shape, u32),
     swapped: Option<bool>,
     split: Option<Split>,
+    alone: bool,
 ) -> Vec<&'static RatedSpec> {
     let [a, b] = operands;
     let instruction = Product::of(a, b).map(|product| product.instruction);
@@ -118,7 +119,7 @@ pub(crate) fn considered_for(
     }
     let majors = [problem.a.major, problem.b.major].map(operand_major);
     let table = Table::of(([a, b, output], precision, majors, loaders));
-    table.considered(shape.extents, shape.batch, sms, swapped, split)
+    table.considered(shape.extents, shape.batch, sms, swapped, split, alone)
 }
 
 /// The specs for a problem as its kernel sees it. They include specs that swap A and B, unless

@@ -12,8 +12,10 @@ use crate::heuristic::{LeastCycles, RatedSpec, fourth_power};
 use crate::precision::Precision;
 use crate::split::Split;
 
-/// Tiles whose clusters are estimated.
+/// Tiles whose clusters are estimated: of the only way to access the operands, and of each of
+/// several.
 const TILES: usize = 8;
+const TILES_OF_SEVERAL: usize = 5;
 
 /// Steps between heights and between widths of tiles, and one more than the most steps of either.
 const ROW_STEP: u32 = 64;
@@ -72,7 +74,7 @@ impl Table {
 
     /// The kernels worth estimating for `batch` products of these extents on `sms` SMs. `swapped`
     /// says whether operands are exchanged, and `split` how tiles are split, if that is not left
-    /// open.
+    /// open. `alone` says whether there is no other way to access the operands.
     pub(crate) fn considered(
         &'static self,
         extents: [u64; 3],
@@ -80,20 +82,23 @@ impl Table {
         sms: u32,
         swapped: Option<bool>,
         split: Option<Split>,
+        alone: bool,
     ) -> Vec<&'static RatedSpec> {
+        let most_tiles = if alone { TILES } else { TILES_OF_SEVERAL };
         let [m, n, k] = extents;
         let sides = [([m, n, k], false), ([n, m, k], true)];
         // The tiles with the least bounds so far, the least first.
-        let mut least: Vec<(f64, [u64; 2], &'static Tile)> = Vec::with_capacity(TILES + 1);
+        let mut least: Vec<(f64, [u64; 2], &'static Tile)> = Vec::with_capacity(most_tiles + 1);
         for (tiles, (extents, is_swapped)) in self.0.iter().zip(sides) {
             if swapped.is_some_and(|wanted| wanted != is_swapped) {
                 continue;
             }
             let bounds = Bounds::new(extents, batch, sms, split);
             for tile in tiles {
-                let most = if least.len() < TILES { f64::INFINITY } else { least[TILES - 1].0 };
+                let is_full = least.len() == most_tiles;
+                let most = if is_full { least[most_tiles - 1].0 } else { f64::INFINITY };
                 let Some(bound) = bounds.below(most, tile) else { continue };
-                least.truncate(TILES - 1);
+                least.truncate(most_tiles - 1);
                 let place = least.partition_point(|other| other.0 <= bound);
                 least.insert(place, (bound, bounds.tiles(tile), tile));
             }
@@ -241,7 +246,7 @@ mod tests {
             heuristic::cycles(&choice, Shape::from(extents), SMS)
         };
         let all = table.0.iter().flatten().flat_map(|tile| &tile.specs).collect();
-        pick(table.considered(extents, 1, SMS, None, split)) / pick(all)
+        pick(table.considered(extents, 1, SMS, None, split, true)) / pick(all)
     }
 
     #[test]

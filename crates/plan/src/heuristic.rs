@@ -57,8 +57,7 @@ const SERIAL_CYCLES: f64 = 1150.0;
 /// The estimated cycles of a problem on `sms` SMs. The spec of the choice must be valid. Extents
 /// `[m, n, k]` stand for one product whose operands consist of whole L2 lines.
 pub fn cycles(choice: &Choice, shape: impl Into<Shape>, sms: u32) -> f64 {
-    let placement = TilePlacement::new(choice.spec, shape.into(), sms);
-    RatedSpec::new(choice.spec).corrected(&placement, choice.into())
+    RatedSpec::new(choice.spec).corrected(shape.into(), sms, choice.into())
 }
 
 /// The estimate of a choice of a wgmma kernel with these constants, before it is corrected. `None`

@@ -263,6 +263,7 @@ impl Candidates {
                     (shape, sms),
                     config.swapped,
                     config.split,
+                    accesses.len() == 1,
                 );
                 Access { specs, shape, before: planned.repack_cycles() }
             };

@@ -12,6 +12,12 @@ use crate::split::Split;
 /// each way to access the operands.
 pub(super) const CORRECTED: usize = 12;
 
+/// Most of one way.
+pub(super) const CORRECTED_OF_ACCESS: usize = 8;
+
+/// Choices that are corrected together.
+const TOGETHER: usize = 4;
+
 /// Choices with their estimates, fastest first. The iterator finds the next choice on demand;
 /// nothing is sorted in advance. Those with the least estimates come first, in the order of their
 /// corrected estimates, and all others after them.
@@ -65,7 +71,7 @@ impl<'r> Ranking<'r> {
         split: Option<Split>,
         dependent_launch: Option<bool>,
     ) -> Self {
-        let quota = CORRECTED / accesses.len().max(1);
+        let quota = (CORRECTED / accesses.len().max(1)).min(CORRECTED_OF_ACCESS);
         let (mut corrected, mut others) = (Vec::with_capacity(CORRECTED), vec![]);
         for Access { specs, shape, before } in accesses {
             let mut all = Vec::with_capacity(512);
@@ -96,9 +102,16 @@ impl<'r> Ranking<'r> {
                 all.select_nth_unstable_by(quota - 1, |a, b| a.cycles.total_cmp(&b.cycles));
             }
             let rest = all.split_off(all.len().min(quota));
-            for Estimated { cycles, rated, run } in &mut all {
-                let placement = TilePlacement::new(rated.spec, shape, sms);
-                *cycles = rated.corrected(&placement, *run) + before;
+            for some in all.chunks_mut(TOGETHER) {
+                // The last ones may be fewer; then the first of them fills up.
+                let first = (some[0].rated, some[0].run);
+                let choices = std::array::from_fn(|index| {
+                    some.get(index).map_or(first, |Estimated { rated, run, .. }| (*rated, *run))
+                });
+                let found: [f64; TOGETHER] = RatedSpec::all_corrected(choices, shape, sms);
+                for (Estimated { cycles, .. }, found) in some.iter_mut().zip(found) {
+                    *cycles = found + before;
+                }
             }
             corrected.append(&mut all);
             if others.is_empty() { others = rest } else { others.extend(rest) }
@@ -136,7 +149,7 @@ pub fn rank(
     let shape = shape.into();
     let Ranking { corrected, mut others } = Ranking::new(&rated, shape, sms, split, None);
     for Estimated { cycles, rated, run, .. } in &mut others {
-        *cycles = rated.corrected(&TilePlacement::new(rated.spec, shape, sms), *run);
+        *cycles = rated.corrected(shape, sms, *run);
     }
     others.extend(corrected);
     others.sort_by(|a, b| a.cycles.total_cmp(&b.cycles));

@@ -7,7 +7,8 @@ use super::dmma::DmmaModel;
 use super::features::{FEATURES, features};
 use super::ffma::FfmaModel;
 use super::placement::{RunChoice, TilePlacement};
-use super::trees::correction;
+use super::shape::Shape;
+use super::trees::corrections;
 use super::wgmma::{LeastCycles, TileCycles, WgmmaModel};
 
 /// A valid spec, with the terms of its cost model that depend on the spec alone.
@@ -38,11 +39,34 @@ impl RatedSpec {
     }
 
     /// Estimated cycles of a choice of this spec, corrected by the trees.
-    pub(super) fn corrected(&self, placement: &TilePlacement, run: RunChoice) -> f64 {
-        match self.features(placement, run) {
-            Some((cycles, features)) => cycles * correction(&features).exp(),
-            None => self.estimator(placement)(run),
+    pub(super) fn corrected(&self, shape: Shape, sms: u32, run: RunChoice) -> f64 {
+        let [corrected] = RatedSpec::all_corrected([(self, run)], shape, sms);
+        corrected
+    }
+
+    /// Estimated cycles of choices, corrected by the trees. Several together take less time.
+    pub(super) fn all_corrected<const N: usize>(
+        choices: [(&RatedSpec, RunChoice); N],
+        shape: Shape,
+        sms: u32,
+    ) -> [f64; N] {
+        let mut all = [[0.0; FEATURES]; N];
+        let mut cycles = [0.0; N];
+        let mut known = [false; N];
+        for (index, (rated, run)) in choices.into_iter().enumerate() {
+            let placement = TilePlacement::new(rated.spec, shape, sms);
+            match rated.features(&placement, run) {
+                Some(found) => (cycles[index], all[index], known[index]) = (found.0, found.1, true),
+                None => cycles[index] = rated.estimator(&placement)(run),
+            }
         }
+        if known.contains(&true) {
+            let corrections = corrections(&all);
+            for ((cycles, correction), known) in cycles.iter_mut().zip(corrections).zip(known) {
+                *cycles *= if known { correction.exp() } else { 1.0 };
+            }
+        }
+        cycles
     }
 
     /// Estimated cycles before the trees correct them, and the features from which they do. `None`

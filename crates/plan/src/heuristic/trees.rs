@@ -9,7 +9,7 @@ use serde::Deserialize;
 use super::features::FEATURES;
 
 /// Levels of splits of a tree.
-const DEPTH: usize = 5;
+const DEPTH: usize = 6;
 const SPLITS: usize = (1 << DEPTH) - 1;
 const LEAVES: usize = 1 << DEPTH;
 
@@ -32,20 +32,29 @@ struct FileTree {
 
 static TREES: LazyLock<Vec<Tree>> = LazyLock::new(|| read(include_str!("trees.json")));
 
-/// The logarithm of the factor by which an estimate with these features is too short.
-pub(super) fn correction(features: &[f32; FEATURES]) -> f64 {
-    TREES.iter().map(|tree| f64::from(tree.leaf(features))).sum()
+/// The logarithms of the factors by which estimates with these features are too short.
+pub(super) fn corrections<const N: usize>(all: &[[f32; FEATURES]; N]) -> [f64; N] {
+    let mut sums = [0.0; N];
+    // All lookups in a tree, before it leaves the cache, are independent of each other.
+    for tree in TREES.iter() {
+        for (sum, leaf) in sums.iter_mut().zip(tree.leaves(all)) {
+            *sum += f64::from(leaf);
+        }
+    }
+    sums
 }
 
 impl Tree {
-    /// The value of the leaf that the features lead to.
-    fn leaf(&self, features: &[f32; FEATURES]) -> f32 {
-        let mut at = 0;
+    /// The values of the leaves that features lead to.
+    fn leaves<const N: usize>(&self, all: &[[f32; FEATURES]; N]) -> [f32; N] {
+        let mut places = [0; N];
         for _ in 0..DEPTH {
-            let is_above = features[usize::from(self.features[at])] > self.thresholds[at];
-            at = 2 * at + 1 + usize::from(is_above);
+            for (at, features) in places.iter_mut().zip(all) {
+                let is_above = features[usize::from(self.features[*at])] > self.thresholds[*at];
+                *at = 2 * *at + 1 + usize::from(is_above);
+            }
         }
-        self.leaves[at - SPLITS]
+        places.map(|at| self.leaves[at - SPLITS])
     }
 }
 
@@ -91,11 +100,11 @@ mod tests {
         let leaf = |one, two| {
             let mut features = [0.0; FEATURES];
             (features[1], features[2]) = (one, two);
-            tree.leaf(&features)
+            tree.leaves(&[features])[0]
         };
         assert_eq!(
             [leaf(0.5, 7.0), leaf(0.5, 7.5), leaf(0.6, 7.0), leaf(0.6, 7.5)],
-            [0.0, 1.0, 16.0, 17.0]
+            [0.0, 1.0, 32.0, 33.0]
         );
     }
 }
