@@ -117,7 +117,8 @@ impl Knob {
                 // The first and the last, and some between.
                 let others: Vec<Spec> = others.copied().collect();
                 let step = others.len().saturating_sub(1).div_ceil(MOST_KERNELS - 1).max(1);
-                let last = others.last().into_iter().filter(|_| (others.len() - 1) % step != 0);
+                let last =
+                    others.last().into_iter().filter(|_| !(others.len() - 1).is_multiple_of(step));
                 others.iter().step_by(step).chain(last).copied().map(plain).collect()
             }
         }
