@@ -5,8 +5,8 @@ Reads what `pgemm atlas --features FILE` prints for surveys (files of benchmarks
 over the estimates. What all choices of a problem have in common counts little, since no pick depends on it, and choices near
 the best count most. Needs numpy and lightgbm.
 
-    pgemm atlas --features benchmarks/results/rule.jsonl > rule.csv
-    scripts/fit-trees.py rule.csv --out crates/plan/src/heuristic/trees.json
+    for run in rule survey races autotune; do pgemm atlas --features benchmarks/results/$run.jsonl > $run.csv; done
+    scripts/fit-trees.py rule.csv survey.csv races.csv autotune.csv --out crates/plan/src/heuristic/trees.json
 """
 
 import argparse
@@ -115,7 +115,10 @@ def main():
     targets = errors - (1 - COMMON) * mean[of]
 
     say("estimates", regrets(of, times, estimates), problems)
-    folds = np.random.RandomState(1).permutation(len(problems)) % FOLDS
+    # The same problem of several runs is held out as a whole.
+    names_of_problems = sorted({problem for _, problem in problems})
+    fold_of = dict(zip(names_of_problems, np.random.RandomState(1).permutation(len(names_of_problems)) % FOLDS))
+    folds = np.array([fold_of[problem] for _, problem in problems])
     corrected = estimates.copy()
     for fold in range(FOLDS):
         held = folds[of] == fold

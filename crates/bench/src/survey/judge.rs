@@ -46,6 +46,28 @@ struct Line {
     /// The contestants of a race, which all saw the same clock.
     #[serde(default)]
     contestants: Vec<Racer>,
+    /// The candidates of the autotuner, which saw the same clock too, with their speed over that of
+    /// the heuristic's pick.
+    #[serde(default)]
+    trials: Vec<(String, f64)>,
+    heuristic: Option<String>,
+    /// The autotuner's last candidate: its microseconds, and the quartiles of its speed over that of
+    /// the heuristic's pick. Other files have other figures of these names.
+    #[serde(default)]
+    us: serde_json::Value,
+    #[serde(default)]
+    ratio: serde_json::Value,
+}
+
+impl Line {
+    /// The choices of the line's trials with their microseconds.
+    fn tried(&mut self) -> Option<Block> {
+        let pick = self.heuristic.take()?;
+        let us = self.us.as_f64()? * self.ratio.get(1)?.as_f64()?;
+        let tried = self.trials.drain(..).map(|(name, speed)| (name, Some(us / speed)));
+        let choices = [(pick, Some(us))].into_iter().chain(tried).collect();
+        Some(Block { peer_us: [None; 2], choices })
+    }
 }
 
 /// A contestant of a race.
@@ -114,7 +136,10 @@ fn lines(path: &Path) -> Result<Vec<Line>> {
         path: path.to_owned(),
         finding: Box::new(FileDamage::Json(error)),
     })?;
-    for Line { blocks, contestants, .. } in &mut lines {
+    for line in &mut lines {
+        let tried = line.tried();
+        let Line { blocks, contestants, .. } = line;
+        blocks.extend(tried);
         let raced = contestants.drain(..).filter_map(|Racer { kernel, us }| Some((kernel?, us)));
         let choices: Vec<_> = raced.collect();
         if choices.len() > 1 {
@@ -200,6 +225,27 @@ fn choice_of(name: &str) -> Option<Choice> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn trials_of_the_autotuner_are_timings() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("autotune.jsonl");
+        let (pick, other) =
+            ["bf16-kk-bf16-128x256x64-s4-w2-c2x1", "bf16-kk-bf16-128x128x64-s6-p2-c2x1"]
+                .map(|spec| format!("{spec}:whole:8:dependent"))
+                .into();
+        let text = format!(
+            r#"{{"run":"r","problem":"bf16 kk 4096x4096x4096","trials":[["{other}",1.25]],"heuristic":"{pick}","ratio":[1.0,2.0,3.0],"us":50.0}}
+"#
+        );
+        fs::write(&path, text).unwrap();
+        let [(_, timings)] = &timings_of(&path).unwrap()[..] else { panic!() };
+        let found: Vec<(String, f64)> =
+            timings.iter().map(|(choice, us)| (choice.spec.to_string(), *us)).collect();
+        let expected = [(&pick, 100.0), (&other, 80.0)];
+        let name = |choice: &str| choice.split(':').next().unwrap_or_default().to_owned();
+        assert_eq!(found, expected.map(|(choice, us)| (name(choice), us)));
+    }
 
     #[test]
     fn the_regret_is_that_of_the_least_estimate() {
