@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""Fits the boosted trees that correct the heuristic's estimates, and says what they gain on problems that were held out.
+"""Fits the boosted trees that correct the heuristic's estimates, and says what they gain on problems that were held out from the
+trees. The constants of the estimates themselves were fitted to all problems of these files.
 
 Reads what `pgemm atlas --features FILE` prints for surveys (files of benchmarks/results). Fitted are the logarithms of the times
 over the estimates. What all choices of a problem have in common counts little, since no pick depends on it, and choices near

@@ -222,6 +222,9 @@ mod tests {
     /// SMs of an H100 and of an H200.
     const SMS: u32 = 132;
 
+    /// Problems of each case.
+    const PROBLEMS: usize = 60;
+
     /// Whole numbers that look random.
     struct Numbers(u64);
 
@@ -261,7 +264,7 @@ mod tests {
             let types = ([element, element, output], Precision::Full, [k; 2], [Loader::Tma; 2]);
             let (table, mut numbers) = (Table::of(types), Numbers(7));
             let mut losses: Vec<f64> = Vec::new();
-            while losses.len() < 60 {
+            while losses.len() < PROBLEMS {
                 let extents = [numbers.extent(), numbers.extent(), numbers.extent()];
                 let products: f64 = extents.map(|extent| extent as f64).iter().product();
                 if (2.5e7..3e11).contains(&products) {
@@ -269,9 +272,10 @@ mod tests {
                 }
             }
             losses.sort_by(f64::total_cmp);
-            let mean = (losses.iter().map(|loss| loss.ln()).sum::<f64>() / 60.0).exp();
+            let mean = (losses.iter().map(|loss| loss.ln()).sum::<f64>() / PROBLEMS as f64).exp();
+            let most = losses[PROBLEMS * 19 / 20 - 1];
             assert!(mean < 1.01, "{element} {split:?}: {mean}");
-            assert!(losses[56] < 1.05, "{element} {split:?}: {}", losses[56]);
+            assert!(most < 1.05, "{element} {split:?}: {most}");
         }
     }
 }

@@ -7,10 +7,10 @@
 //! Boosted trees correct the least estimates of wgmma kernels from the same quantities.
 //!
 //! The constants and the trees are fitted to timings of kernels on an H200, in
-//! `benchmarks/results`: drawn problems (`rule.jsonl`), the suite (`survey.jsonl`) and races of
-//! large problems (`races.jsonl`). `pgemm atlas --fit` fits the [`Constants`] and
-//! `scripts/fit-trees.py` the trees; the script also says what picks lose on problems that were
-//! held out. `pgemm atlas --judge` says what the picks lose on stored timings, and a test of the
+//! `benchmarks/results`: drawn problems (`rule.jsonl`), the suite (`survey.jsonl`), races of large
+//! problems (`races.jsonl`) and trials of the autotuner (`autotune.jsonl`). `pgemm atlas --fit` fits
+//! the [`Constants`] to the first two and `scripts/fit-trees.py` the trees to all; the script also
+//! says what picks lose on problems that were held out from the trees. `pgemm atlas --judge` says what the picks lose on stored timings, and a test of the
 //! crate `pgemm-bench` holds that below a limit.
 
 mod constants;

@@ -6,9 +6,12 @@ use std::path::Path;
 
 use persistent_gemm::files::{self, command_line, now};
 use persistent_gemm::host::{Executor, multiply};
+use persistent_gemm::measure::MeasureError;
 use persistent_gemm::{HostMatrix, Operands};
-use pgemm_kernels::{Cluster, Loader, MainloopSpec, OutputMajor, Schedule, Spec, WgmmaSpec};
-use pgemm_plan::{Config, Major, Plan, Problem, ProblemKey, Split};
+use pgemm_kernels::{
+    Cluster, Loader, MainloopSpec, OutputMajor, Schedule, Spec, SpecError, WgmmaSpec,
+};
+use pgemm_plan::{Config, Major, PlanError, Problem, ProblemKey, Split};
 use serde::Serialize;
 
 use super::{Kind, Values, Variant};
@@ -59,8 +62,8 @@ impl Knob {
         Knob::StreamK,
     ];
 
-    /// The base kernel with this property of another one. Where a ring of so many stages does not
-    /// fit, `other` has fewer.
+    /// The base kernel with this property of another one, and with its stages: the ring of larger
+    /// tiles has fewer.
     fn of(self, base: &Spec, other: &Spec) -> Spec {
         let (mut spec, stages) = (*base, other.stages);
         match self {
@@ -82,7 +85,8 @@ impl Knob {
     /// Whether this property has another value in the other kernel.
     fn differs(self, base: &Spec, other: &Spec) -> bool {
         match self {
-            Knob::TileM => base.tile.m != other.tile.m,
+            // Two warpgroups may share the rows of a tile, or take turns.
+            Knob::TileM => base.tile.m != other.tile.m && base.schedule() == other.schedule(),
             Knob::TileN => base.tile.n != other.tile.n,
             Knob::TileK => base.tile.k != other.tile.k,
             Knob::Schedule => base.schedule() != other.schedule(),
@@ -114,12 +118,11 @@ impl Knob {
                 let others = pool
                     .iter()
                     .filter(|other| self.differs(base, other) && self.of(base, other) == **other);
-                // The first and the last, and some between.
                 let others: Vec<Spec> = others.copied().collect();
-                let step = others.len().saturating_sub(1).div_ceil(MOST_KERNELS - 1).max(1);
-                let last =
-                    others.last().into_iter().filter(|_| !(others.len() - 1).is_multiple_of(step));
-                others.iter().step_by(step).chain(last).copied().map(plain).collect()
+                let count = others.len().min(MOST_KERNELS);
+                // The first and the last, and some between.
+                let place = |index: usize| index * (others.len() - 1) / (count - 1).max(1);
+                (0..count).map(|index| plain(others[place(index)])).collect()
             }
         }
     }
@@ -236,6 +239,9 @@ impl BitsEntry {
         seed: u64,
     ) -> Result<BitsEntry> {
         let [m, n, k] = extents;
+        if m == 0 || n == 0 || k == 0 {
+            return Err(MeasureError::EmptyProblem { m, n, k }.into());
+        }
         let problem = Problem::new(m, n, k, Major::K, Major::K).with_alpha(kind.alpha);
         let config = variant.config();
         let mut a = HostMatrix::zeros(problem.a_layout(), kind.a)?;
@@ -250,10 +256,10 @@ impl BitsEntry {
         };
 
         let pool = pool(&problem, config);
-        let base = match pool.iter().min_by_key(|spec| distance(spec)) {
-            Some(spec) => *spec,
-            None => Plan::best(&problem, config, 132)?.spec,
-        };
+        let ([a_type, b_type], output) = (config.operands(), config.output_dtype());
+        let base = pool.iter().min_by_key(|spec| distance(spec)).copied();
+        let types = || PlanError::from(SpecError::Types { a: a_type, b: b_type, output });
+        let base = base.ok_or_else(types)?;
         let expected = product(&Config::for_spec(base).with_split(Split::Whole))?;
         let mut knobs = Vec::new();
         for knob in Knob::ALL {
@@ -266,10 +272,10 @@ impl BitsEntry {
             }
             knobs.push(KnobBits { knob, kernels });
         }
-        let [a, b] = config.operands();
         let mode = variant.mode().map_or_else(String::new, |mode| format!(" {}", mode.name));
-        let operands = if a == b { a.to_string() } else { format!("{a}*{b}") };
-        let product = format!("{operands}->{}{mode}", config.output_dtype());
+        let operands =
+            if a_type == b_type { a_type.to_string() } else { format!("{a_type}*{b_type}") };
+        let product = format!("{operands}->{output}{mode}");
         Ok(BitsEntry { product, extents, base: base.to_string(), knobs })
     }
 }
@@ -318,12 +324,15 @@ mod tests {
         assert_eq!(base.to_string(), "bf16-kk-bf16-128x128x64-s6-w2-c1x1");
         for knob in Knob::ALL {
             let configs = knob.configs(&base, &pool);
-            assert!((1..=MOST_KERNELS + 1).contains(&configs.len()), "{knob}: {}", configs.len());
+            assert!((1..=MOST_KERNELS).contains(&configs.len()), "{knob}: {}", configs.len());
             for config in configs {
                 let (spec, split) = (config.spec.unwrap(), config.split.unwrap());
                 let is_split = matches!(knob, Knob::SplitK | Knob::StreamK);
                 assert_eq!((split != Split::Whole, spec == base), (is_split, is_split), "{spec}");
-                assert!(knob.of(&base, &spec) == spec || knob == Knob::Loaders, "{spec}");
+                for other in Knob::ALL.into_iter().filter(|other| *other != knob) {
+                    assert!(!other.differs(&base, &spec), "{other} too: {spec}");
+                }
+                assert!(knob == Knob::Loaders || !spec.threads_load(), "{spec}");
                 spec.validate().unwrap();
             }
         }

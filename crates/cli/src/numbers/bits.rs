@@ -2,10 +2,13 @@
 
 use comfy_table::Table;
 use persistent_gemm::host::Executor;
+use persistent_gemm::measure::Elements;
+use persistent_gemm::{Major, Problem};
 use pgemm_bench::{BitsEntry, BitsReport, KINDS, Kind, Knob, KnobBits, Variant};
 
 use super::Args;
 use crate::interrupt::Interrupt;
+use crate::memory;
 use crate::output;
 use crate::usage::UsageError;
 use crate::{Failure, Verdict};
@@ -42,6 +45,11 @@ pub(super) fn run(args: &Args) -> Result<Verdict, Failure> {
                 return Ok(Verdict::Interrupted);
             }
             let [m, n, k] = extents;
+            let problem = Problem::new(m, n, k, Major::K, Major::K);
+            problem.validate()?;
+            let elements =
+                Elements { b: kind.b, ..Elements::new(kind.a, variant.config().output_dtype()) };
+            memory::check(&problem, elements, true)?;
             progress.set_message(format!("{}*{} {m}x{n}x{k}", kind.a, kind.b));
             let entry = BitsEntry::measure(&executor, kind, variant, extents, args.seed)?;
             report.entries.push(entry);

@@ -5,7 +5,9 @@
 
 use std::fmt;
 
-use pgemm_ir::{MAX_SMEM_BYTES, SM_REGISTERS, SM_SMEM_BYTES, SYSTEM_SMEM_BYTES, WARPGROUP_THREADS};
+use pgemm_ir::{
+    MAX_SMEM_BYTES, SM_REGISTERS, SM_SMEM_BYTES, SYSTEM_SMEM_BYTES, SwizzleMode, WARPGROUP_THREADS,
+};
 use serde::Serialize;
 
 use super::{DmmaSpec, FfmaSpec, Loader, MainloopSpec, Schedule, Spec, Summation, WgmmaSpec};
@@ -63,9 +65,6 @@ const LOADER_OTHER_OF_STAGES: u32 = 72;
 /// Additional registers of such a thread for elements of one byte in tiles whose rows are longer
 /// than a swizzle, so that a chunk of a row lies in one of two places.
 const LOADER_OTHER_OF_LONG_ROWS: u32 = 16;
-
-/// Bytes of the rows of the longest swizzle.
-const SWIZZLE_BYTES: u32 = 128;
 
 /// Maximum number of sums of a thread for which half the registers of an SM suffice for a CTA.
 const SUMS_OF_HALF_SM: u32 = 32;
@@ -444,7 +443,8 @@ impl Spec {
         let chunks =
             |(_, side)| self.operand_tile(side).chunked().map_or(0, |tile| tile.passes().len());
         let of_stage = by_threads.map(chunks).sum::<usize>() as u32 * UNITS_REGISTERS;
-        let long_rows = self.a.bytes() == 1 && self.tile.k > SWIZZLE_BYTES;
+        let long_rows = self.a.bytes() == 1
+            && SwizzleMode::B128.span_bytes().is_some_and(|span| self.tile.k > span);
         let other = LOADER_OTHER + if long_rows { LOADER_OTHER_OF_LONG_ROWS } else { 0 };
         let available = self.resources().registers.budget.producer.saturating_sub(other);
         [of_stage, available.min(MOST_UNITS_REGISTERS)]

@@ -45,8 +45,7 @@ constants! {
     /// Cycles from the issue of a thread's loads to their arrival, in a kernel whose threads load
     /// operands.
     thread_load_latency = 2784.0,
-    /// Cycles of a pass in which each of these threads stores a chunk of 16 bytes. A pass has some
-    /// 55 instructions, of which a warp issues one per cycle.
+    /// Cycles of a pass in which each of these threads stores a chunk of 16 bytes.
     cycles_per_pass = 28.93,
     /// Bytes of shared memory that a stage's MMAs read and its loads write per cycle.
     smem_bytes_per_cycle = 181.7,
