@@ -324,8 +324,8 @@ fn survey(
         .clone()
         .into_iter()
         .map(move |key| options.choices(&key, sms).into_iter().map(|choice| choice.spec).collect());
-    let mut ahead = Ahead::start(specs, args.processes);
-    let mut wait = |problem| ahead.wait_for(problem);
+    let mut ahead = Ahead::new(specs, args.processes);
+    let mut wait = |problem| ahead.compile_for(problem);
     autotune::time(&device, options, elements, (&keys, &names), &mut wait, path)
 }
 

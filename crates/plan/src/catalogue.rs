@@ -119,7 +119,7 @@ pub(crate) fn considered_for(
     }
     let majors = [problem.a.major, problem.b.major].map(operand_major);
     let table = Table::of(([a, b, output], precision, majors, loaders));
-    table.considered(shape.extents, shape.batch, sms, swapped, split, alone)
+    table.considered(shape, sms, swapped, split, alone)
 }
 
 /// The specs for a problem as its kernel sees it. They include specs that swap A and B, unless

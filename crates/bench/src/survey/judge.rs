@@ -13,6 +13,9 @@ use serde::Deserialize;
 
 use crate::error::{BenchError, Result};
 
+/// The greater reading of the peer around a block of choices over the smaller one, at most.
+const MOST_DRIFT: f64 = 1.05;
+
 /// What the heuristic's picks of one run lose.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Judgement {
@@ -162,7 +165,8 @@ pub(super) fn timings_of(path: &Path) -> Result<Vec<Timings>> {
 }
 
 /// The timed choices with their microseconds. A drift of the clock shows in the peer's readings and
-/// is divided out.
+/// is divided out. If these differ by more than [`MOST_DRIFT`], something disturbed the block, and
+/// it is left out.
 fn timings(blocks: &[Block]) -> Vec<(Choice, f64)> {
     let mut peers: Vec<f64> = blocks.iter().flat_map(|block| block.peer_us).flatten().collect();
     peers.sort_by(f64::total_cmp);
@@ -170,6 +174,13 @@ fn timings(blocks: &[Block]) -> Vec<(Choice, f64)> {
     let mut timed = Vec::new();
     for Block { peer_us, choices } in blocks {
         let near: Vec<f64> = peer_us.iter().flatten().copied().collect();
+        let (least, most) =
+            near.iter().fold((f64::INFINITY, 0.0), |(least, most): (f64, f64), us| {
+                (least.min(*us), most.max(*us))
+            });
+        if most > least * MOST_DRIFT {
+            continue;
+        }
         let mean = near.iter().sum::<f64>() / near.len().max(1) as f64;
         let drift = usual.filter(|_| !near.is_empty()).map_or(1.0, |usual| mean / usual);
         let timings =
@@ -263,6 +274,12 @@ mod tests {
         let [judgement] = &judge(&path, 132).unwrap()[..] else { panic!() };
         assert_eq!(judgement.regrets, [(2.0, "bf16 kk 16x8192x8192".to_owned())]);
         assert_eq!((judgement.mean(), judgement.quantile(0.95)), (Some(2.0), Some(2.0)));
+
+        // Something disturbed the block: the peer took twice as long after it as before.
+        let disturbed = text.replace("[10.0,10.0]", "[10.0,20.0]");
+        fs::write(&path, disturbed).unwrap();
+        let [judgement] = &judge(&path, 132).unwrap()[..] else { panic!() };
+        assert_eq!(judgement.mean(), Some(1.0));
 
         fs::write(&path, "{\n").unwrap();
         assert!(matches!(judge(&path, 132), Err(BenchError::Report { .. })));

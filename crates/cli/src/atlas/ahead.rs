@@ -3,13 +3,12 @@
 
 use std::collections::HashSet;
 use std::io;
+use std::iter::Peekable;
 use std::process::{Command, Stdio};
-use std::sync::mpsc::{Receiver, channel};
-use std::thread;
 
 use pgemm_kernels::Spec;
 
-/// Kernels that each process compiles before the first of them are used.
+/// Kernels that each process compiles before some problems are measured.
 const KERNELS_PER_PROCESS: usize = 6;
 
 /// Compiles kernels in several processes. A kernel that one of them cannot compile is compiled again
@@ -36,48 +35,40 @@ pub fn compile(specs: HashSet<Spec>, processes: usize) -> io::Result<()> {
     Ok(())
 }
 
-/// Compiles the kernels of problems in their order, beside the measurements of the first ones.
-pub struct Ahead {
+/// Compiles the kernels of some problems before the first of them is measured, then those of some
+/// more. Nothing is compiled beside a measurement: processes that load kernels share the device with
+/// it, and products took up to three times as long.
+pub struct Ahead<I: Iterator> {
+    /// The kernels of each problem that follows.
+    specs: Peekable<I>,
+    processes: usize,
+    known: HashSet<Spec>,
     /// How many problems have their kernels.
-    ready: Receiver<usize>,
     done: usize,
 }
 
-impl Ahead {
-    /// Starts with the first problem. `specs` are the kernels of each.
-    pub fn start<I>(specs: I, processes: usize) -> Ahead
-    where
-        I: Iterator<Item = Vec<Spec>> + Send + 'static,
-    {
-        let (sender, ready) = channel();
-        thread::spawn(move || {
-            let (mut specs, mut known, mut done) = (specs.peekable(), HashSet::new(), 0);
-            while specs.peek().is_some() {
-                let mut some = HashSet::new();
-                while some.len() < KERNELS_PER_PROCESS * processes
-                    && let Some(more) = specs.next()
-                {
-                    some.extend(more.into_iter().filter(|spec| known.insert(*spec)));
-                    done += 1;
-                }
-                // Without these processes, kernels are compiled when they are needed. Nobody waits
-                // any more once the measurements have ended.
-                if compile(some, processes).is_err() || sender.send(done).is_err() {
-                    break;
-                }
-            }
-        });
-        Ahead { ready, done: 0 }
+impl<I: Iterator<Item = Vec<Spec>>> Ahead<I> {
+    /// `specs` are the kernels of each problem.
+    pub fn new(specs: I, processes: usize) -> Ahead<I> {
+        Ahead { specs: specs.peekable(), processes, known: HashSet::new(), done: 0 }
     }
 
-    /// Waits until the kernels of this problem are compiled, or until no more are.
-    pub fn wait_for(&mut self, problem: usize) {
-        while self.done <= problem {
-            match self.ready.recv() {
-                Ok(done) => self.done = done,
-                Err(_) => break,
+    /// Compiles the kernels of this problem and of those that follow it, unless they are compiled.
+    ///
+    /// # Errors
+    /// A process could not be started.
+    pub fn compile_for(&mut self, problem: usize) -> io::Result<()> {
+        while self.done <= problem && self.specs.peek().is_some() {
+            let mut some = HashSet::new();
+            while some.len() < KERNELS_PER_PROCESS * self.processes
+                && let Some(more) = self.specs.next()
+            {
+                some.extend(more.into_iter().filter(|spec| self.known.insert(*spec)));
+                self.done += 1;
             }
+            compile(some, self.processes)?;
         }
+        Ok(())
     }
 }
 
@@ -85,12 +76,12 @@ impl Ahead {
 mod tests {
     use super::*;
 
-    /// With one process nothing is compiled ahead, and nobody waits for it.
+    /// With one process nothing is compiled ahead.
     #[test]
-    fn waiting_ends_with_the_last_problem() {
+    fn all_problems_have_their_kernels_at_last() {
         let spec: Spec = "bf16-kk-bf16-64x64x64-s10-w1-c1x1".parse().unwrap();
-        let mut ahead = Ahead::start((0..20).map(move |_| vec![spec]), 1);
-        (0..25).for_each(|problem| ahead.wait_for(problem));
-        assert_eq!(ahead.done, 20);
+        let mut ahead = Ahead::new((0..20).map(|_| vec![spec]), 1);
+        (0..25).for_each(|problem| ahead.compile_for(problem).unwrap());
+        assert_eq!((ahead.done, ahead.known.len()), (20, 1));
     }
 }

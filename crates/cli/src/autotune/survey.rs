@@ -1,5 +1,6 @@
 //! `pgemm autotune --survey`: times many choices briefly, to fit the heuristic's constants.
 
+use std::io;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -56,7 +57,7 @@ pub(super) fn survey(args: &Args, path: &Path) -> Result<Verdict, Failure> {
     let device = Device::new(args.device)?;
     let names: Vec<&str> = work.tasks.iter().map(|task| task.name.as_str()).collect();
     let verdict =
-        time(&device, options, args.types.elements(None), (&keys, &names), &mut |_| (), path)?;
+        time(&device, options, args.types.elements(None), (&keys, &names), &mut |_| Ok(()), path)?;
     note_left_out(&work);
     Ok(verdict)
 }
@@ -69,7 +70,7 @@ pub fn time(
     options: SurveyOptions,
     elements: Elements,
     (keys, names): (&[ProblemKey], &[&str]),
-    before: &mut dyn FnMut(usize),
+    before: &mut dyn FnMut(usize) -> io::Result<()>,
     path: &Path,
 ) -> Result<Verdict, Failure> {
     let peer = match CublasLt::open(device) {
@@ -87,7 +88,7 @@ pub fn time(
     for (index, (key, name)) in keys.iter().zip(names).enumerate() {
         bar.set_position(index as u64);
         bar.set_message(format!("{name}: compiling"));
-        before(index);
+        before(index)?;
         let mut show = |done, of| {
             bar.set_message(format!("{name}: {done} of {of} choices"));
             interrupt.go_on()

@@ -35,72 +35,72 @@ constants! {
     /// higher clock, those at the power limit at a lower one.
     math_factor = 1.042,
     /// Additional cycles of each MMA of 64 rows and 32 bytes along k.
-    mma_cycles = 1.792,
+    mma_cycles = 1.727,
     /// Fewest cycles of a stage, however narrow the tile is. They go to barrier waits and
     /// instruction issue.
-    stage_cycles = 232.6,
+    stage_cycles = 233.9,
     /// Cycles from the issue of a load by TMA to its arrival. In this time the ring is filled at
     /// most once.
-    load_latency = 2185.0,
+    load_latency = 2173.0,
     /// Cycles from the issue of a thread's loads to their arrival, in a kernel whose threads load
     /// operands.
-    thread_load_latency = 2784.0,
+    thread_load_latency = 2792.0,
     /// Cycles of a pass in which each of these threads stores a chunk of 16 bytes.
-    cycles_per_pass = 28.93,
+    cycles_per_pass = 23.36,
     /// Bytes of shared memory that a stage's MMAs read and its loads write per cycle.
-    smem_bytes_per_cycle = 181.7,
+    smem_bytes_per_cycle = 183.3,
     /// Bytes of L2 lines that are sent to an SM per cycle.
-    l2_bytes_per_cycle = 99.54,
+    l2_bytes_per_cycle = 109.4,
     /// Bytes of L2 lines that are sent to all SMs together per cycle.
-    l2_bytes_per_cycle_of_all = 9236.0,
+    l2_bytes_per_cycle_of_all = 8577.0,
     /// Factor by which bytes of a stage that lie outside the matrix count. TMA fills in zeros.
-    out_of_bounds_factor = 3.746,
+    out_of_bounds_factor = 3.865,
     /// Bytes that one pair of SMs (TPC) moves from and to L2 and DRAM per cycle, if each byte
     /// moves once.
-    bytes_per_cycle_of_pair = 105.9,
+    bytes_per_cycle_of_pair = 104.1,
     /// Bytes that DRAM moves per cycle.
-    dram_bytes_per_cycle = 2583.0,
+    dram_bytes_per_cycle = 2576.0,
     /// Bytes of L2 lines of D that are written per cycle. A line that two boxes share counts
     /// twice.
-    d_line_bytes_per_cycle = 6659.0,
+    d_line_bytes_per_cycle = 6832.0,
     /// Cycles of a warpgroup's epilogue.
-    epilogue_cycles = 294.5,
+    epilogue_cycles = 341.5,
     /// Cycles of each staging tile of an epilogue, which has a barrier and a store.
     epilogue_cycles_per_step = 336.2,
     /// Cycles of each byte of D in an epilogue.
-    epilogue_cycles_per_byte = 0.0088,
+    epilogue_cycles_per_byte = 0.0085,
     /// Cycles of each L2 line that the boxes of an epilogue touch.
-    epilogue_cycles_per_line = 0.4188,
+    epilogue_cycles_per_line = 0.426,
     /// Fewest cycles from one tile to the next in ping-pong kernels.
-    least_ping_pong_cycles = 855.3,
+    least_ping_pong_cycles = 798.8,
     /// Factor by which stages take longer in ping-pong kernels. Two warpgroups fill each other's
     /// gaps.
-    ping_pong_factor = 0.9715,
+    ping_pong_factor = 0.9632,
     /// Additional cycles for each byte of a tile of D that the threads of one warpgroup store
     /// instead of TMA.
-    thread_store_cycles_per_byte = 0.0616,
+    thread_store_cycles_per_byte = 0.0572,
     /// The same factor for staging tiles whose lines are not multiples of 128 bytes.
-    thread_store_factor_ragged = 1.635,
+    thread_store_factor_ragged = 1.571,
     /// The same factor for a column-major D.
-    thread_store_factor_column_major = 2.167,
+    thread_store_factor_column_major = 2.173,
     /// Fraction of an operand's bytes that is added to the traffic if more than one tile reads
     /// the operand. SMs at the other half of L2 read it a second time.
-    reread_fraction = 0.3288,
+    reread_fraction = 0.3133,
     /// Factor by which stream-K takes longer, because its workers are out of step along k.
-    stream_k_factor = 1.016,
+    stream_k_factor = 1.013,
     /// Cycles of a launch apart from its tiles.
-    launch_cycles = 3330.0,
+    launch_cycles = 3368.0,
     /// Additional cycles of a launch for each warpgroup that multiplies.
-    warpgroup_cycles = 57.49,
+    warpgroup_cycles = 54.77,
     /// Additional cycles of a launch with clusters.
-    any_cluster_cycles = 63.88,
+    any_cluster_cycles = 66.29,
     /// Additional cycles of a launch for each doubling of a cluster.
-    cluster_cycles = 43.16,
+    cluster_cycles = 41.83,
     /// Cycles to reduce a tile that two workers share: store the partial sums, signal arrival,
     /// add them.
-    reduction_cycles = 3158.0,
+    reduction_cycles = 3078.0,
     /// Additional cycles of each further worker of a tile.
-    reduction_cycles_per_worker = 53.99,
+    reduction_cycles_per_worker = 47.49,
     /// Additional cycles of each element of a tile that is reduced.
-    reduction_cycles_per_element = 0.3173,
+    reduction_cycles_per_element = 0.3312,
 }

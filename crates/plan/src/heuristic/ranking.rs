@@ -2,28 +2,29 @@
 
 use pgemm_kernels::Spec;
 
+use super::features::FEATURES;
 use super::placement::{RunChoice, TilePlacement};
 use super::rated::RatedSpec;
 use super::shape::Shape;
+use super::trees::{Part, corrections};
 use crate::choice::Choice;
 use crate::split::Split;
 
-/// Choices whose estimates the trees correct: so many with the least estimates, and equally many of
-/// each way to access the operands.
-pub(super) const CORRECTED: usize = 12;
-
-/// Most of one way.
-pub(super) const CORRECTED_OF_ACCESS: usize = 8;
+/// Choices whose estimates the first trees correct, those with the least estimates, and choices
+/// that the other trees correct too, those that are then the least. If there are several ways to
+/// access the operands, each has an equal part of them, up to the second number.
+pub(super) const CORRECTED: [usize; 2] = [20, 20];
+pub(super) const CORRECTED_WHOLLY: [usize; 2] = [6, 6];
 
 /// Choices that are corrected together.
 const TOGETHER: usize = 4;
 
 /// Choices with their estimates, fastest first. The iterator finds the next choice on demand;
-/// nothing is sorted in advance. Those with the least estimates come first, in the order of their
-/// corrected estimates, and all others after them.
+/// nothing is sorted in advance.
 pub struct Ranking<'r> {
-    corrected: Vec<Estimated<'r>>,
-    others: Vec<Estimated<'r>>,
+    /// Choices that all trees have corrected, those that the first trees have, and all others. Each
+    /// group follows the one before it.
+    groups: [Vec<Estimated<'r>>; 3],
 }
 
 /// A way to access the operands of a problem, with the specs to estimate for it.
@@ -51,6 +52,49 @@ impl Estimated<'_> {
     }
 }
 
+/// A choice with the features from which the trees correct its estimate.
+struct Featured<'r> {
+    estimated: Estimated<'r>,
+    features: [f32; FEATURES],
+    /// Cycles of the repack kernels, which are not corrected, and the sum of the corrections so far.
+    before: f64,
+    correction: f64,
+}
+
+impl<'r> Featured<'r> {
+    /// The choices with their features. There are none for choices without wgmma.
+    fn of(all: &[Estimated<'r>], shape: Shape, sms: u32, before: f64) -> Vec<Featured<'r>> {
+        let featured = |estimated: &Estimated<'r>| {
+            let Estimated { rated, run, .. } = *estimated;
+            let placement = TilePlacement::new(rated.spec, shape, sms);
+            let (_, features) = rated.features(&placement, run)?;
+            Some(Featured { estimated: *estimated, features, before, correction: 0.0 })
+        };
+        all.iter().filter_map(featured).collect()
+    }
+
+    /// Corrects the estimates by some of the trees.
+    fn correct(some: &mut [Featured<'r>], part: Part) {
+        for some in some.chunks_mut(TOGETHER) {
+            // The last ones may be fewer; then the first of them fills up.
+            let features: [_; TOGETHER] =
+                std::array::from_fn(|index| &some.get(index).unwrap_or(&some[0]).features);
+            let corrections = corrections(features, part);
+            for (choice, correction) in some.iter_mut().zip(corrections) {
+                choice.correction += correction;
+            }
+        }
+    }
+
+    fn cycles(&self) -> f64 {
+        (self.estimated.cycles - self.before) * self.correction.exp() + self.before
+    }
+
+    fn estimated(&self) -> Estimated<'r> {
+        Estimated { cycles: self.cycles(), ..self.estimated }
+    }
+}
+
 impl<'r> Ranking<'r> {
     /// Every spec with each split worth estimating, or with the requested `split` only.
     pub fn new(
@@ -71,8 +115,9 @@ impl<'r> Ranking<'r> {
         split: Option<Split>,
         dependent_launch: Option<bool>,
     ) -> Self {
-        let quota = (CORRECTED / accesses.len().max(1)).min(CORRECTED_OF_ACCESS);
-        let (mut corrected, mut others) = (Vec::with_capacity(CORRECTED), vec![]);
+        let ways = accesses.len().max(1);
+        let quota = |[of_all, of_way]: [usize; 2]| (of_all / ways).min(of_way);
+        let mut groups = [const { vec![] }; 3];
         for Access { specs, shape, before } in accesses {
             let mut all = Vec::with_capacity(512);
             for rated in specs {
@@ -98,30 +143,24 @@ impl<'r> Ranking<'r> {
                     placement.splits().for_each(add);
                 }
             }
-            if all.len() > quota {
-                all.select_nth_unstable_by(quota - 1, |a, b| a.cycles.total_cmp(&b.cycles));
+            let others = keep_least(&mut all, quota(CORRECTED), |choice| choice.cycles);
+            let mut known = Featured::of(&all, shape, sms, before);
+            if known.is_empty() {
+                groups[2].append(&mut all);
             }
-            let rest = all.split_off(all.len().min(quota));
-            for some in all.chunks_mut(TOGETHER) {
-                // The last ones may be fewer; then the first of them fills up.
-                let first = (some[0].rated, some[0].run);
-                let choices = std::array::from_fn(|index| {
-                    some.get(index).map_or(first, |Estimated { rated, run, .. }| (*rated, *run))
-                });
-                let found: [f64; TOGETHER] = RatedSpec::all_corrected(choices, shape, sms);
-                for (Estimated { cycles, .. }, found) in some.iter_mut().zip(found) {
-                    *cycles = found + before;
-                }
-            }
-            corrected.append(&mut all);
-            if others.is_empty() { others = rest } else { others.extend(rest) }
+            Featured::correct(&mut known, Part::First);
+            let partly = keep_least(&mut known, quota(CORRECTED_WHOLLY), Featured::cycles);
+            Featured::correct(&mut known, Part::Rest);
+            groups[0].extend(known.iter().map(Featured::estimated));
+            groups[1].extend(partly.iter().map(Featured::estimated));
+            if groups[2].is_empty() { groups[2] = others } else { groups[2].extend(others) }
         }
-        Ranking { corrected, others }
+        Ranking { groups }
     }
 
     /// Whether there is no choice at all.
     pub(crate) fn is_empty(&self) -> bool {
-        self.corrected.is_empty() && self.others.is_empty()
+        self.groups.iter().all(Vec::is_empty)
     }
 }
 
@@ -129,11 +168,10 @@ impl Iterator for Ranking<'_> {
     type Item = Choice;
 
     fn next(&mut self) -> Option<Choice> {
-        let Ranking { corrected, others } = self;
-        let rest = if corrected.is_empty() { others } else { corrected };
-        let cycles = |index: usize| rest[index].cycles;
-        let least = (0..rest.len()).min_by(|&a, &b| cycles(a).total_cmp(&cycles(b)))?;
-        Some(rest.swap_remove(least).choice())
+        let group = self.groups.iter_mut().find(|group| !group.is_empty())?;
+        let cycles = |index: usize| group[index].cycles;
+        let least = (0..group.len()).min_by(|&a, &b| cycles(a).total_cmp(&cycles(b)))?;
+        Some(group.swap_remove(least).choice())
     }
 }
 
@@ -147,11 +185,20 @@ pub fn rank(
 ) -> Vec<Choice> {
     let rated: Vec<_> = specs.into_iter().map(RatedSpec::new).collect();
     let shape = shape.into();
-    let Ranking { corrected, mut others } = Ranking::new(&rated, shape, sms, split, None);
-    for Estimated { cycles, rated, run, .. } in &mut others {
+    let Ranking { groups } = Ranking::new(&rated, shape, sms, split, None);
+    let mut all = groups.concat();
+    for Estimated { cycles, rated, run } in &mut all {
         *cycles = rated.corrected(shape, sms, *run);
     }
-    others.extend(corrected);
-    others.sort_by(|a, b| a.cycles.total_cmp(&b.cycles));
-    others.iter().map(Estimated::choice).collect()
+    all.sort_by(|a, b| a.cycles.total_cmp(&b.cycles));
+    all.iter().map(Estimated::choice).collect()
+}
+
+/// Leaves so many choices with the least cycles, and returns the others.
+fn keep_least<T>(all: &mut Vec<T>, count: usize, cycles: impl Fn(&T) -> f64) -> Vec<T> {
+    if all.len() <= count {
+        return vec![];
+    }
+    all.select_nth_unstable_by(count - 1, |a, b| cycles(a).total_cmp(&cycles(b)));
+    all.split_off(count)
 }

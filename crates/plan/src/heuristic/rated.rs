@@ -8,8 +8,15 @@ use super::features::{FEATURES, features};
 use super::ffma::FfmaModel;
 use super::placement::{RunChoice, TilePlacement};
 use super::shape::Shape;
-use super::trees::corrections;
+use super::trees::{Part, corrections};
 use super::wgmma::{LeastCycles, TileCycles, WgmmaModel};
+use crate::choice::Choice;
+
+/// The problem in which the trees correct a bound: rows and columns of tiles in a wave, waves, and
+/// stages of a tile. With 132 SMs, this wave is full.
+const TILES_OF_WAVE: [u32; 2] = [12, 11];
+const WAVES: u32 = 3;
+const STAGES: u32 = 64;
 
 /// A valid spec, with the terms of its cost model that depend on the spec alone.
 #[derive(Clone, Copy, Debug)]
@@ -38,35 +45,16 @@ impl RatedSpec {
         RatedSpec { spec, model }
     }
 
-    /// Estimated cycles of a choice of this spec, corrected by the trees.
+    /// Estimated cycles of a choice of this spec, corrected by all trees.
     pub(super) fn corrected(&self, shape: Shape, sms: u32, run: RunChoice) -> f64 {
-        let [corrected] = RatedSpec::all_corrected([(self, run)], shape, sms);
-        corrected
-    }
-
-    /// Estimated cycles of choices, corrected by the trees. Several together take less time.
-    pub(super) fn all_corrected<const N: usize>(
-        choices: [(&RatedSpec, RunChoice); N],
-        shape: Shape,
-        sms: u32,
-    ) -> [f64; N] {
-        let mut all = [[0.0; FEATURES]; N];
-        let mut cycles = [0.0; N];
-        let mut known = [false; N];
-        for (index, (rated, run)) in choices.into_iter().enumerate() {
-            let placement = TilePlacement::new(rated.spec, shape, sms);
-            match rated.features(&placement, run) {
-                Some(found) => (cycles[index], all[index], known[index]) = (found.0, found.1, true),
-                None => cycles[index] = rated.estimator(&placement)(run),
+        let placement = TilePlacement::new(self.spec, shape, sms);
+        match self.features(&placement, run) {
+            Some((cycles, features)) => {
+                let [correction] = corrections([&features], Part::All);
+                cycles * correction.exp()
             }
+            None => self.estimator(&placement)(run),
         }
-        if known.contains(&true) {
-            let corrections = corrections(&all);
-            for ((cycles, correction), known) in cycles.iter_mut().zip(corrections).zip(known) {
-                *cycles *= if known { correction.exp() } else { 1.0 };
-            }
-        }
-        cycles
     }
 
     /// Estimated cycles before the trees correct them, and the features from which they do. `None`
@@ -81,13 +69,26 @@ impl RatedSpec {
         Some((terms.cycles, features(&self.spec, model, &terms, placement, run)))
     }
 
-    /// The least that the tiles of any problem take with a spec of wgmma. All is 0 for other specs,
+    /// The least that the tiles of any problem take with a spec of wgmma. The trees correct its
+    /// stages as those of a problem of [`WAVES`] full waves of deep tiles. All is 0 for other specs,
     /// of which there are few.
     pub(crate) fn least_cycles(&self) -> LeastCycles {
-        match &self.model {
-            Model::Wgmma(model) => model.least_cycles(),
-            Model::Dmma(_) | Model::Ffma(_) => LeastCycles::default(),
-        }
+        let Model::Wgmma(model) = &self.model else { return LeastCycles::default() };
+        let Spec { tile, cluster, .. } = self.spec;
+        let [rows, columns] = TILES_OF_WAVE;
+        let extent = |tile: u32, ctas: u32, tiles: u32| u64::from(tile * ctas * tiles);
+        let m = extent(tile.m, cluster.m, rows);
+        let n = extent(tile.n, cluster.n, columns * WAVES);
+        let shape = Shape::from([m, n, u64::from(STAGES * tile.k)]);
+        let choice = Choice::plain(self.spec);
+        let shape = if choice.swapped() { shape.swapped() } else { shape };
+        let sms = rows * columns * cluster.size();
+        let placement = TilePlacement::new(self.spec, shape, sms);
+        let raster_rows = placement.raster_rows;
+        let run = RunChoice { raster_rows, ..RunChoice::from(&choice) };
+        let estimate = model.estimate(&placement, &model.of_tile(&placement), run).cycles;
+        let least = model.least_cycles();
+        LeastCycles { stage: least.stage * self.corrected(shape, sms, run) / estimate, ..least }
     }
 
     /// A function that estimates the cycles of choices of this spec. What they have in common is

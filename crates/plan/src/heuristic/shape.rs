@@ -75,6 +75,11 @@ impl Shape {
         self.after_repack
     }
 
+    /// Whether the epilogue has an activation that costs more than a comparison.
+    pub(crate) fn is_activated(&self) -> bool {
+        self.activated
+    }
+
     /// The shape with A and B, and m and n, exchanged.
     pub(super) fn swapped(self) -> Shape {
         let Shape { extents: [m, n, k], operands: [a, b], matrices: [of_a, of_b], .. } = self;

@@ -32,11 +32,31 @@ struct FileTree {
 
 static TREES: LazyLock<Vec<Tree>> = LazyLock::new(|| read(include_str!("trees.json")));
 
-/// The logarithms of the factors by which estimates with these features are too short.
-pub(super) fn corrections<const N: usize>(all: &[[f32; FEATURES]; N]) -> [f64; N] {
+/// Trees of the first part. Each tree corrects what those before it leave, so the first ones correct
+/// most.
+const FIRST: usize = 16;
+
+/// A part of the trees.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Part {
+    First,
+    Rest,
+    All,
+}
+
+/// The logarithms of the factors by which estimates with these features are too short, as far as a
+/// part of the trees corrects them.
+pub(super) fn corrections<const N: usize>(all: [&[f32; FEATURES]; N], part: Part) -> [f64; N] {
+    let trees: &[Tree] = &TREES;
+    let (first, rest) = trees.split_at(FIRST.min(trees.len()));
+    let trees = match part {
+        Part::First => first,
+        Part::Rest => rest,
+        Part::All => trees,
+    };
     let mut sums = [0.0; N];
     // All lookups in a tree, before it leaves the cache, are independent of each other.
-    for tree in TREES.iter() {
+    for tree in trees {
         for (sum, leaf) in sums.iter_mut().zip(tree.leaves(all)) {
             *sum += f64::from(leaf);
         }
@@ -46,7 +66,7 @@ pub(super) fn corrections<const N: usize>(all: &[[f32; FEATURES]; N]) -> [f64; N
 
 impl Tree {
     /// The values of the leaves that features lead to.
-    fn leaves<const N: usize>(&self, all: &[[f32; FEATURES]; N]) -> [f32; N] {
+    fn leaves<const N: usize>(&self, all: [&[f32; FEATURES]; N]) -> [f32; N] {
         let mut places = [0; N];
         for _ in 0..DEPTH {
             for (at, features) in places.iter_mut().zip(all) {
@@ -100,7 +120,7 @@ mod tests {
         let leaf = |one, two| {
             let mut features = [0.0; FEATURES];
             (features[1], features[2]) = (one, two);
-            tree.leaves(&[features])[0]
+            tree.leaves([&features])[0]
         };
         assert_eq!(
             [leaf(0.5, 7.0), leaf(0.5, 7.5), leaf(0.6, 7.0), leaf(0.6, 7.5)],

@@ -116,9 +116,18 @@ pub(crate) struct LeastCycles {
     pub(crate) reduction: f64,
     pub(crate) of_part: f64,
     pub(crate) worker: f64,
+    /// What an activation adds to each tile.
+    pub(crate) activation: f64,
 }
 
 impl LeastCycles {
+    /// The same with the epilogue's activation, if there is one.
+    pub(crate) fn when_activated(self, activated: bool) -> LeastCycles {
+        let activation = if activated { self.activation } else { 0.0 };
+        let LeastCycles { epilogue, turn, .. } = self;
+        LeastCycles { epilogue: epilogue + activation, turn: turn + activation, ..self }
+    }
+
     /// The stages and epilogues of an SM.
     pub(crate) fn busy(&self, stages: f64, turns: f64) -> f64 {
         let (stages, beside) = (stages * self.stage, (turns - 1.0) * self.turn);
@@ -294,6 +303,7 @@ impl<'c> WgmmaModel<'c> {
             reduction: self.constants.reduction_cycles,
             of_part: self.constants.reduction_cycles_per_element * area,
             worker: self.constants.reduction_cycles_per_worker,
+            activation: ACTIVATION_CYCLES_PER_ELEMENT * area,
         }
     }
 
