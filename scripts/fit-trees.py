@@ -51,23 +51,23 @@ PARAMETERS = {
 
 
 def read(paths):
-    problems, targets, rows, runs, estimates = [], [], [], [], []
+    problems, times, before, rows, runs, estimates = [], [], [], [], [], []
     for path in paths:
         with open(path, encoding="utf-8") as file:
             header, *lines = csv.reader(file)
-        for run, problem, cycles, estimate, *features in lines:
+        for run, problem, cycles, estimate, repack, *features in lines:
             runs.append(run)
             problems.append((run, problem))
-            targets.append(math.log(float(cycles)))
-            estimates.append(math.log(float(estimate)))
+            times.append(float(cycles))
+            estimates.append(float(estimate))
+            before.append(float(repack))
             rows.append([float(feature) for feature in features])
-    names = header[4:]
     order = {problem: index for index, problem in enumerate(dict.fromkeys(problems))}
-    return np.array([order[p] for p in problems]), list(order), np.array(targets), np.array(estimates), np.array(rows), names
+    return np.array([order[p] for p in problems]), list(order), np.array(times), np.array(estimates), np.array(before), np.array(rows)
 
 
 def regrets(of, times, estimates):
-    """What the picks lose, as logarithms."""
+    """What the picks lose, as logarithms, from times and estimates of all kernels of a product together."""
     return np.array([times[of == p][estimates[of == p].argmin()] - times[of == p].min() for p in range(of.max() + 1)])
 
 
@@ -106,27 +106,31 @@ def main():
     parser.add_argument("files", nargs="+", metavar="FILE")
     parser.add_argument("--out", metavar="FILE")
     args = parser.parse_args()
-    of, problems, times, estimates, rows, names = read(args.files)
-    best = np.array([times[of == p].min() for p in range(len(problems))])
-    relative = times - best[of]
-    weights = np.exp(-relative / REACH) + 0.05
-    errors = times - estimates
+    of, problems, times, estimates, before, rows = read(args.files)
+    # The trees correct kernels alone; a pick is made from kernels with the repack kernels before them.
+    total = np.log(times + before)
+    best = np.array([total[of == p].min() for p in range(len(problems))])
+    weights = np.exp(-(total - best[of]) / REACH) + 0.05
+    errors = np.log(times / estimates)
     sums = np.bincount(of, weights)
     mean = np.bincount(of, weights * errors) / sums
     targets = errors - (1 - COMMON) * mean[of]
 
-    say("estimates", regrets(of, times, estimates), problems)
+    def losses(corrections):
+        return regrets(of, total, np.log(estimates * np.exp(corrections) + before))
+
+    say("estimates", losses(0), problems)
     # The same problem of several runs is held out as a whole.
     names_of_problems = sorted({problem for _, problem in problems})
     fold_of = dict(zip(names_of_problems, np.random.RandomState(1).permutation(len(names_of_problems)) % FOLDS))
     folds = np.array([fold_of[problem] for _, problem in problems])
-    corrected = estimates.copy()
+    corrections = np.zeros(len(of))
     for fold in range(FOLDS):
         held = folds[of] == fold
-        corrected[held] += fit(rows[~held], targets[~held], weights[~held]).predict(rows[held])
-    say("held out", regrets(of, times, corrected), problems)
+        corrections[held] = fit(rows[~held], targets[~held], weights[~held]).predict(rows[held])
+    say("held out", losses(corrections), problems)
     model = fit(rows, targets, weights)
-    say("fitted", regrets(of, times, estimates + model.predict(rows)), problems)
+    say("fitted", losses(model.predict(rows)), problems)
     if args.out:
         trees = [complete(tree["tree_structure"]) for tree in model.booster_.dump_model()["tree_info"]]
         with open(args.out, "w", encoding="utf-8") as file:

@@ -13,6 +13,10 @@ use serde::Deserialize;
 
 use crate::error::{BenchError, Result};
 
+/// The least part of a time that is left for the kernel after the repack kernels. Less says nothing
+/// about the kernel.
+const LEAST_PART: f64 = 0.3;
+
 /// The greater reading of the peer around a block of choices over the smaller one, at most.
 const MOST_DRIFT: f64 = 1.05;
 
@@ -106,22 +110,28 @@ pub fn judge(path: &Path, sms: u32) -> Result<Vec<Judgement>> {
 }
 
 /// The features of all timed choices of a file in the compact form, as lines of comma-separated
-/// values: run and problem, the time in cycles of 1.7 GHz with the drift of the clock divided out,
-/// the estimate before it is corrected, and the features.
+/// values: run and problem, the time in cycles of 1.7 GHz with the drift of the clock divided out and
+/// without what repack kernels take as estimated, the estimate before it is corrected, the cycles of
+/// the repack kernels, and the features.
 ///
 /// # Errors
 /// The same as for [`judge`].
 pub fn features(path: &Path, sms: u32) -> Result<String> {
-    let mut table = format!("run,problem,cycles,estimate,{}\n", heuristic::FEATURE_NAMES.join(","));
+    let mut table =
+        format!("run,problem,cycles,estimate,before,{}\n", heuristic::FEATURE_NAMES.join(","));
     for line in lines(path)? {
         let Some(key) = line.problem.as_deref().and_then(key_of) else { continue };
         for (choice, us) in timings(&line.blocks) {
-            let found = key.shape_for(&choice).filter(|(shape, _)| !shape.after_repack());
-            let found = found.and_then(|(shape, _)| heuristic::features_of(&choice, shape, sms));
-            // The trees correct kernels alone.
+            let Some((shape, before)) = key.shape_for(&choice) else { continue };
+            let found = heuristic::features_of(&choice, shape, sms);
             let Some((estimate, features)) = found else { continue };
+            // The trees correct kernels without the repack kernels before them.
+            let cycles = us * heuristic::NOMINAL_MHZ - before;
+            if cycles <= LEAST_PART * (cycles + before) {
+                continue;
+            }
             let problem = line.problem.as_deref().unwrap_or_default();
-            table += &format!("{},{problem},{},{estimate}", line.run, us * heuristic::NOMINAL_MHZ);
+            table += &format!("{},{problem},{cycles},{estimate},{before}", line.run);
             features.iter().for_each(|feature| table += &format!(",{feature}"));
             table.push('\n');
         }
@@ -270,7 +280,7 @@ mod tests {
 {{"run":"r","problem":"bf16 kk 16x8192x8192","blocks":[{{"peer_us":[10.0,10.0],"choices":[["{narrow}",40.0]]}},{{"peer_us":[20.0,null],"choices":[["{wide}",40.0],["{wide}",null]]}}]}}
 "#
         );
-        fs::write(&path, text).unwrap();
+        fs::write(&path, &text).unwrap();
         let [judgement] = &judge(&path, 132).unwrap()[..] else { panic!() };
         assert_eq!(judgement.regrets, [(2.0, "bf16 kk 16x8192x8192".to_owned())]);
         assert_eq!((judgement.mean(), judgement.quantile(0.95)), (Some(2.0), Some(2.0)));
