@@ -33,74 +33,74 @@ macro_rules! constants {
 constants! {
     /// Factor by which MMAs take longer than at the full rate of 1.7 GHz. Short problems run at a
     /// higher clock, those at the power limit at a lower one.
-    math_factor = 1.078,
+    math_factor = 1.081,
     /// Additional cycles of each MMA of 64 rows and 32 bytes along k.
-    mma_cycles = 1.659,
+    mma_cycles = 1.581,
     /// Fewest cycles of a stage, however narrow the tile is. They go to barrier waits and
     /// instruction issue.
-    stage_cycles = 235.2,
+    stage_cycles = 231.9,
     /// Cycles from the issue of a load by TMA to its arrival. In this time the ring is filled at
     /// most once.
-    load_latency = 2192.0,
+    load_latency = 2180.0,
     /// Cycles from the issue of a thread's loads to their arrival, in a kernel whose threads load
     /// operands.
     thread_load_latency = 2824.0,
     /// Cycles of a pass in which each of these threads stores a chunk of 16 bytes.
-    cycles_per_pass = 19.97,
+    cycles_per_pass = 17.17,
     /// Bytes of shared memory that a stage's MMAs read and its loads write per cycle.
     smem_bytes_per_cycle = 183.8,
     /// Bytes of L2 lines that are sent to an SM per cycle.
-    l2_bytes_per_cycle = 110.3,
+    l2_bytes_per_cycle = 111.2,
     /// Bytes of L2 lines that are sent to all SMs together per cycle.
-    l2_bytes_per_cycle_of_all = 8504.0,
+    l2_bytes_per_cycle_of_all = 8480.0,
     /// Factor by which bytes of a stage that lie outside the matrix count. TMA fills in zeros.
-    out_of_bounds_factor = 3.876,
+    out_of_bounds_factor = 4.332,
     /// Bytes that one pair of SMs (TPC) moves from and to L2 and DRAM per cycle, if each byte
     /// moves once.
-    bytes_per_cycle_of_pair = 103.8,
+    bytes_per_cycle_of_pair = 104.4,
     /// Bytes that DRAM moves per cycle.
     dram_bytes_per_cycle = 2569.0,
     /// Bytes of L2 lines of D that are written per cycle. A line that two boxes share counts
     /// twice.
-    d_line_bytes_per_cycle = 7049.0,
+    d_line_bytes_per_cycle = 7130.0,
     /// Cycles of a warpgroup's epilogue.
-    epilogue_cycles = 348.4,
+    epilogue_cycles = 351.4,
     /// Cycles of each staging tile of an epilogue, which has a barrier and a store.
-    epilogue_cycles_per_step = 333.3,
+    epilogue_cycles_per_step = 326.7,
     /// Cycles of each byte of D in an epilogue.
-    epilogue_cycles_per_byte = 0.0082,
+    epilogue_cycles_per_byte = 0.0078,
     /// Cycles of each L2 line that the boxes of an epilogue touch.
-    epilogue_cycles_per_line = 0.4297,
+    epilogue_cycles_per_line = 0.4334,
     /// Fewest cycles from one tile to the next in ping-pong kernels.
-    least_ping_pong_cycles = 798.8,
+    least_ping_pong_cycles = 792.0,
     /// Factor by which stages take longer in ping-pong kernels. Two warpgroups fill each other's
     /// gaps.
     ping_pong_factor = 0.9715,
     /// Additional cycles for each byte of a tile of D that the threads of one warpgroup store
     /// instead of TMA.
-    thread_store_cycles_per_byte = 0.0548,
+    thread_store_cycles_per_byte = 0.0546,
     /// The same factor for staging tiles whose lines are not multiples of 128 bytes.
-    thread_store_factor_ragged = 1.553,
+    thread_store_factor_ragged = 1.475,
     /// The same factor for a column-major D.
-    thread_store_factor_column_major = 2.211,
+    thread_store_factor_column_major = 2.354,
     /// Fraction of an operand's bytes that is added to the traffic if more than one tile reads
     /// the operand. SMs at the other half of L2 read it a second time.
-    reread_fraction = 0.3062,
+    reread_fraction = 0.3036,
     /// Factor by which stream-K takes longer, because its workers are out of step along k.
     stream_k_factor = 1.013,
     /// Cycles of a launch apart from its tiles.
-    launch_cycles = 3349.0,
+    launch_cycles = 3339.0,
     /// Additional cycles of a launch for each warpgroup that multiplies.
-    warpgroup_cycles = 52.33,
+    warpgroup_cycles = 50.43,
     /// Additional cycles of a launch with clusters.
-    any_cluster_cycles = 68.6,
+    any_cluster_cycles = 72.83,
     /// Additional cycles of a launch for each doubling of a cluster.
     cluster_cycles = 40.42,
     /// Cycles to reduce a tile that two workers share: store the partial sums, signal arrival,
     /// add them.
-    reduction_cycles = 3087.0,
+    reduction_cycles = 3140.0,
     /// Additional cycles of each further worker of a tile.
-    reduction_cycles_per_worker = 42.98,
+    reduction_cycles_per_worker = 42.13,
     /// Additional cycles of each element of a tile that is reduced.
-    reduction_cycles_per_element = 0.335,
+    reduction_cycles_per_element = 0.3284,
 }

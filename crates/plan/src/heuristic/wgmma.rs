@@ -1,6 +1,6 @@
 //! The cost model of wgmma kernels.
 //!
-//! [`Constants`] were fitted to 16,000 timings on H200s: of problems that seeds drew, each with up to
+//! [`Constants`] were fitted to 16,800 timings on H200s: of problems that seeds drew, each with up to
 //! 20 kernels of the catalogue's rule (all runs of `benchmarks/results/rule.jsonl`; bf16, f16, tf32,
 //! e4m3 and s8), and of the suite (`survey.jsonl`). `pgemm atlas --fit` fits them. The constants of
 //! this module say themselves where they come from.
