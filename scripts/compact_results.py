@@ -225,13 +225,13 @@ def tuned_line(problem):
 
 
 def survey_lines(rows):
-    """A line for each problem. Choices between the same two readings of the peer form a block."""
+    """A line for each problem. Its choices saw the same clock as the peer, whose time is that before and after them."""
     lines = {}
     for row in rows:
         name = problem_name(row)
         line = lines.setdefault(name, {"problem": name, "launch": row["launch"], "blocks": []})
-        peer = row["peer_microseconds"]
-        if not line["blocks"] or line["blocks"][-1]["peer_us"] != peer:
+        peer = [row["peer_microseconds"]] * 2
+        if not line["blocks"]:
             line["blocks"].append({"peer_us": peer, "choices": []})
         line["blocks"][-1]["choices"].append([choice_name(row), row["microseconds"]])
     return list(lines.values())

@@ -58,15 +58,16 @@ class Compacting(unittest.TestCase):
         self.assertEqual(results.parse_choice(line["chosen"]), choice)
         self.assertEqual(results.parse_problem(line["problem"]), tuned["key"])
 
-    def test_choices_of_a_survey_are_grouped_by_the_peers_readings(self):
+    def test_choices_of_a_survey_are_beside_the_peers_time(self):
         row = {"m": 1, "n": 2, "k": 3, "dtype": "bf16", "output": "bf16", "a_major": "k", "b_major": "n", "launch": "graph"}
         row |= {"spec": "s", "raster_rows": 1, "split": "stream_k", "dependent_launch": True, "microseconds": 5.0}
-        rows = [row | {"peer_microseconds": peer} for peer in ([1.0, 1.1], [1.0, 1.1], [1.1, 1.2])]
+        rows = [row | {"peer_microseconds": 1.1}] * 3
         machine = fixture("pairs.json")["machine"]
         _, *lines = compact_results.compact({"date": "d", "machine": machine, "rows": rows}, "s")
         self.assertEqual(len(lines), 1)
-        self.assertEqual([len(block["choices"]) for block in lines[0]["blocks"]], [2, 1])
-        self.assertEqual(lines[0]["blocks"][0]["choices"][0], ["s:stream-k:1:dependent", 5.0])
+        (block,) = lines[0]["blocks"]
+        self.assertEqual((len(block["choices"]), block["peer_us"]), (3, [1.1, 1.1]))
+        self.assertEqual(block["choices"][0], ["s:stream-k:1:dependent", 5.0])
 
     def test_lines_of_an_atlas_with_one_peer(self):
         text = (FIXTURES / "atlas.jsonl").read_text(encoding="utf-8")

@@ -27,6 +27,7 @@ mod out_of_core;
 mod outcome;
 mod peer;
 mod pool;
+mod pooled;
 #[cfg(feature = "peers")]
 mod regression;
 #[cfg(feature = "peers")]

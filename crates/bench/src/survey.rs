@@ -1,6 +1,6 @@
-//! Surveys: brief timings of many choices for many problems, to fit the heuristic's constants.
-//! cuBLASLt's first pick is timed in between, so that a drift of the clock can be divided out. This
-//! module decides the order of measurements; [`Surveyor`] performs them.
+//! Surveys: brief timings of many choices for many problems, to fit the heuristic's constants. The
+//! choices of a problem run in turn, forwards and back, and so does cuBLASLt's first pick. [`Surveyor`]
+//! performs the measurements.
 
 mod device;
 mod fit;
@@ -8,12 +8,12 @@ mod judge;
 
 use std::collections::HashSet;
 use std::hash::{DefaultHasher, Hash, Hasher};
-use std::ops::ControlFlow;
 use std::path::Path;
 
 use persistent_gemm::Error;
 use persistent_gemm::files::{self, command_line, now};
-use persistent_gemm::measure::LaunchMode;
+use persistent_gemm::measure::{LaunchMode, Measurement, Protocol};
+use persistent_gemm::stats::Summary;
 use pgemm_kernels::{Cluster, Spec};
 use pgemm_plan::heuristic::Shape;
 use pgemm_plan::{Choice, PlannedProblem, ProblemKey, heuristic};
@@ -30,20 +30,18 @@ pub use fit::{Fit, fit};
 pub use judge::{Judgement, features, judge};
 
 /// The schema version of [`Survey`]. It increases when a field changes its meaning or disappears.
-const SCHEMA: u32 = 1;
-
-/// Choices between two readings of the peer.
-const PEER_EVERY: usize = 8;
+const SCHEMA: u32 = 2;
 
 /// Problems with a longer expected time, in seconds, are left out.
 const MAX_PROBLEM_SECONDS: f64 = 30.0;
 
-/// Time of a choice's warm-up, as a fraction of its measurement.
-const WARM_UP_SHARE: f64 = 0.2;
+/// Palindromes of all choices. Each choice has two slices in each of them.
+const ROUNDS: u32 = 3;
 
-/// GEMMs with a shorter estimated time, in seconds, are launched in graphs, because the host could
-/// not keep up.
-const GRAPH_BELOW_SECONDS: f64 = 50e-6;
+/// GEMMs with a longer estimated time, in seconds, may draw so much power that the clock slows down
+/// after some time. All choices of such a problem run for [`HEAT_SECONDS`] before they are timed.
+const HEATED_FROM_SECONDS: f64 = 30e-6;
+const HEAT_SECONDS: f64 = 0.25;
 
 /// Clock in Hz to convert the heuristic's cycles into approximate seconds.
 const CLOCK_HZ: f64 = 1.7e9;
@@ -51,7 +49,7 @@ const CLOCK_HZ: f64 = 1.7e9;
 /// Options of a survey.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct SurveyOptions {
-    /// Seconds of each choice's burst of launches.
+    /// Seconds of each choice's launches, in short slices.
     pub seconds_per_choice: f64,
     /// Choices of a problem at most, the most promising first.
     pub limit: usize,
@@ -154,9 +152,28 @@ impl SurveyOptions {
 
     /// The approximate time of these choices, in seconds.
     fn seconds(&self, key: &ProblemKey, choices: &[Choice], sms: u32) -> f64 {
-        let burst = (1.0 + WARM_UP_SHARE) * self.seconds_per_choice;
-        // Each choice has at least a first launch, a warm-up and two timed launches.
-        choices.iter().map(|choice| (4.0 * expected_seconds(key, choice, sms)).max(burst)).sum()
+        // Each choice has at least a first launch, two estimates of its time and a launch in each
+        // slice.
+        let fewest = f64::from(3 + 2 * ROUNDS);
+        let of = |choice: &Choice| {
+            (fewest * expected_seconds(key, choice, sms)).max(self.seconds_per_choice)
+        };
+        HEAT_SECONDS + choices.iter().map(of).sum::<f64>()
+    }
+
+    /// How the choices of a problem are timed, the best of which takes about so many seconds.
+    fn protocol(&self, expected_seconds: f64) -> Protocol {
+        let warm_up = if expected_seconds > HEATED_FROM_SECONDS { HEAT_SECONDS } else { 0.0 };
+        let slice = self.seconds_per_choice / f64::from(2 * ROUNDS);
+        Protocol {
+            rounds: ROUNDS,
+            palindromes_per_round: 1,
+            slice_seconds: slice.max(Protocol::SHORTEST_QUICK_SLICE),
+            warm_up_min_seconds: warm_up,
+            warm_up_max_seconds: warm_up,
+            energy_rounds: 0,
+            ..Protocol::default()
+        }
     }
 }
 
@@ -174,21 +191,6 @@ fn expected_seconds(key: &ProblemKey, choice: &Choice, sms: u32) -> f64 {
         / CLOCK_HZ
 }
 
-/// Times choices of one problem: the GPU, or a cost model in tests.
-trait SurveyTimer {
-    /// Microseconds per GEMM, or why it cannot run.
-    ///
-    /// # Errors
-    /// An error that prevents all further measurements.
-    fn choice(&mut self, choice: &Choice) -> Result<Result<f64, String>>;
-
-    /// Microseconds per GEMM of the peer, or `None` if there is none.
-    ///
-    /// # Errors
-    /// The same as for [`choice`](Self::choice).
-    fn peer(&mut self) -> Result<Option<f64>>;
-}
-
 /// One choice for one problem.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct SurveyRow {
@@ -202,54 +204,45 @@ pub struct SurveyRow {
     pub launch: LaunchMode,
     /// Microseconds per GEMM, or `None` if it cannot run.
     pub microseconds: Option<f64>,
-    /// Microseconds per GEMM of cuBLASLt's first pick: the last timing before this choice, and the
-    /// next one after it.
-    pub peer_microseconds: [Option<f64>; 2],
+    /// Microseconds per GEMM of cuBLASLt's first pick, which ran in turn with the choices.
+    pub peer_microseconds: Option<f64>,
     /// Why it cannot run.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub error: Option<String>,
 }
 
-/// Times `choices` in order, and the peer before, after and between them. Before each choice
-/// `progress` gets the number of finished ones and decides whether to continue.
+/// The rows of a problem's choices. Those that could run were the first contestants, in their order,
+/// and the peer, if it could, was the last one.
 fn rows(
-    timer: &mut dyn SurveyTimer,
     key: &ProblemKey,
-    choices: &[Choice],
-    launch: LaunchMode,
-    progress: &mut dyn FnMut(usize) -> ControlFlow<()>,
-) -> Result<Vec<SurveyRow>> {
-    // Times are rounded to nanoseconds. Files stay small, and bursts are not more exact.
-    let rounded = |microseconds: f64| (microseconds * 1e3).round() / 1e3;
-    let mut rows = Vec::with_capacity(choices.len());
-    let mut before = timer.peer()?.map(rounded);
-    for chunk in choices.chunks(PEER_EVERY) {
-        let first = rows.len();
-        for &choice in chunk {
-            if progress(rows.len()).is_break() {
-                return Err(BenchError::Stopped);
-            }
-            let timed = timer.choice(&choice)?;
-            rows.push(SurveyRow {
-                key: *key,
-                choice,
-                launch,
-                microseconds: timed.as_ref().ok().copied().map(rounded),
-                peer_microseconds: [before, None],
-                error: timed.err(),
-            });
-        }
-        let after = timer.peer()?.map(rounded);
-        rows.iter_mut().skip(first).for_each(|row| row.peer_microseconds[1] = after);
-        before = after;
-    }
-    Ok(rows)
+    choices: &[(Choice, Result<(), String>)],
+    with_peer: bool,
+    measurement: Option<&Measurement>,
+) -> Vec<SurveyRow> {
+    // Times are rounded to nanoseconds. Files stay small, and slices are not more exact.
+    let microseconds = |contestant: usize| {
+        let seconds = Summary::of(&measurement?.seconds_per_gemm(contestant))?;
+        Some((seconds.median * 1e9).round() / 1e3)
+    };
+    let ran = choices.iter().filter(|(_, entered)| entered.is_ok()).count();
+    let peer_microseconds = with_peer.then(|| microseconds(ran)).flatten();
+    let launch = measurement.map_or(LaunchMode::Graph, |measurement| measurement.launch);
+    let mut contestants = 0..ran;
+    let row = |(choice, entered): &(Choice, Result<(), String>)| SurveyRow {
+        key: *key,
+        choice: *choice,
+        launch,
+        microseconds: entered.as_ref().ok().and_then(|()| microseconds(contestants.next()?)),
+        peer_microseconds,
+        error: entered.as_ref().err().cloned(),
+    };
+    choices.iter().map(row).collect()
 }
 
 /// A survey: one file.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Survey {
-    /// The schema version, 1. It increases when a field changes its meaning or disappears.
+    /// The schema version, 2. It increases when a field changes its meaning or disappears.
     pub schema: u32,
     /// The command line, one string for each argument.
     pub command: Vec<String>,

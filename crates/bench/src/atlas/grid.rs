@@ -9,7 +9,7 @@ use rayon::prelude::*;
 
 use super::finding::{Finding, WrongElement};
 use crate::error::Result;
-use crate::pool::{OperandPool, Sets};
+use crate::pooled::Operands;
 
 /// One row in so many, and one column in so many, belong to the grid of verified elements.
 const GRID_STEP: usize = 32;
@@ -22,13 +22,6 @@ const SMALL_PRODUCTS: usize = 1 << 20;
 
 /// Most elements of a grid that has all of them.
 const WHOLE_ELEMENTS: usize = 1 << 22;
-
-/// The operands of one problem.
-pub(super) struct Operands<'a> {
-    pub(super) pool: &'a OperandPool,
-    pub(super) sets: Sets,
-    pub(super) problem: &'a Problem,
-}
 
 /// How many elements of D a grid has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

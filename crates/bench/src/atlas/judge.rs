@@ -4,12 +4,13 @@ use persistent_gemm::measure::Elements;
 use pgemm_plan::Problem;
 
 use super::finding::Finding;
-use super::grid::{Grid, Operands};
+use super::grid::Grid;
 use super::library::Runner;
 use super::peers::Peers;
 use crate::bench::Bench;
 use crate::error::{BenchError, Result};
 use crate::pool::{OperandPool, Sets};
+use crate::pooled::Operands;
 
 /// A device with operands, and the peers that compute products of them.
 pub(super) struct Judge<'a> {

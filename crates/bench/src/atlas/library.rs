@@ -3,9 +3,10 @@
 
 use persistent_gemm::measure::Contestant;
 
-use super::grid::{Grid, Operands, Sample};
+use super::grid::{Grid, Sample};
 use crate::cublaslt_facts::CublasLtVersion;
 use crate::error::Result;
+use crate::pooled::Operands;
 
 /// A library beside ours.
 pub(super) trait Library {

@@ -3,17 +3,14 @@
 
 use std::sync::Arc;
 
-use persistent_gemm::driver::StreamRef;
-use persistent_gemm::measure::{
-    Contestant, Elements, MeasureError, Measurement, Protocol, measure,
-};
+use persistent_gemm::Gemm;
+use persistent_gemm::measure::{Elements, Measurement, Protocol, measure};
 use persistent_gemm::stats::Summary;
 use persistent_gemm::tune::Picks;
-use persistent_gemm::{Gemm, Pointers, Prepared};
 use pgemm_plan::Config;
 use serde::{Deserialize, Serialize};
 
-use super::grid::{Density, Grid, Operands};
+use super::grid::{Density, Grid};
 use super::judge::{Judge, Verdict};
 use super::library::{Candidate, Runner};
 use super::peer::{Peer, Pick};
@@ -26,6 +23,7 @@ use crate::bench::Bench;
 use crate::error::{BenchError, Result};
 use crate::names::{choice_name, problem_name};
 use crate::pool::Sets;
+use crate::pooled::{Operands, Ours};
 
 /// How the problems of an atlas are measured.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
@@ -126,7 +124,8 @@ impl<'a> Atlas<'a> {
             }
         };
         row.kernel = Some(choice_name(prepared.plan()));
-        let runner = Runner::Here(Box::new(Ours { gemm: &self.gemm, prepared, operands }));
+        let runner =
+            Runner::Here(Box::new(Ours { name: OURS, gemm: &self.gemm, prepared, operands }));
         let candidate = Candidate { rank: None, algorithm: None, details: None, runner };
         self.verified(OURS, candidate, (grid, operands), &mut row.faults)
     }
@@ -254,27 +253,6 @@ fn results(measurement: &Measurement, contestants: &[Place<'_>], peers: &[Peer])
         })
     };
     peers.iter().filter_map(result).collect()
-}
-
-/// Our kernel.
-struct Ours<'a> {
-    gemm: &'a Gemm,
-    prepared: Arc<Prepared>,
-    operands: &'a Operands<'a>,
-}
-
-impl Contestant for Ours<'_> {
-    fn name(&self) -> &str {
-        OURS
-    }
-
-    fn enqueue(&mut self, set: usize, stream: StreamRef<'_>) -> Result<(), MeasureError> {
-        let at = self.operands.pool.addresses(&self.operands.sets, set);
-        let pointers = Pointers::new(at.a, at.b, at.c, at.d);
-        // SAFETY: the pool, on this device, holds the matrices of every set and outlives the work
-        // of the atlas, which is waited for.
-        Ok(unsafe { self.gemm.run_at(&self.prepared, &pointers, stream) }?)
-    }
 }
 
 #[cfg(test)]

@@ -16,13 +16,14 @@ use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
-use super::grid::{Grid, Operands, Sample};
+use super::grid::{Grid, Sample};
 use super::library::{Candidate, Library, Remote, Runner};
 use super::peer::TORCH;
 use crate::cublaslt_facts::CublasLtVersion;
 use crate::error::{BenchError, Result};
 use crate::names::{named_problem, problem_name};
 use crate::pool::Sets;
+use crate::pooled::Operands;
 use crate::worker::{Worker, WorkerError};
 
 /// The environment variable that names the Python interpreter.

@@ -1,38 +1,27 @@
 //! [`Surveyor`]: a survey's timings on a GPU. Operands of all problems are cut from one pool of
-//! random data, and kernels stay loaded, so that a choice costs little time apart from its burst.
+//! random data. The choices of a problem run in turn, so that they all see the same clock.
 
 use std::ops::ControlFlow;
-use std::time::{Duration, Instant};
+use std::sync::Arc;
 
-use persistent_gemm::driver::{Device, Event, Graph, StreamRef, Timing};
-use persistent_gemm::measure::{Addresses, Elements, Harness, LaunchMode, graph_length};
-use persistent_gemm::{Gemm, Pointers, Preparation, RunRequest};
-use pgemm_plan::{Choice, Config, Problem, ProblemKey};
-
-use super::{
-    CLOCK_HZ, GRAPH_BELOW_SECONDS, MAX_PROBLEM_SECONDS, SurveyOptions, SurveyRow, SurveyTimer,
-    WARM_UP_SHARE, expected_seconds, rows,
+use persistent_gemm::driver::Device;
+use persistent_gemm::measure::{
+    Contestant, Elements, Harness, MeasureError, Measurement, SliceTimer, measure,
 };
-use crate::cublaslt::{CublasLt, CublasLtPlan};
+use persistent_gemm::{Gemm, Preparation};
+use pgemm_plan::{Choice, Config, ProblemKey};
+
+use super::{MAX_PROBLEM_SECONDS, SurveyOptions, SurveyRow, expected_seconds, rows};
+use crate::cublaslt::CublasLt;
 use crate::error::{BenchError, Result, SurveyLimit};
 use crate::machine::Machine;
 use crate::pool::{OperandPool, Sets};
+use crate::pooled::{Algorithm, Operands, Ours};
 
 /// Fractions of the device's free memory for operands and for results. Workspaces use part of the
 /// remainder.
 const OPERAND_SHARE: f64 = 0.5;
 const RESULT_SHARE: f64 = 0.3;
-
-/// GEMMs with a longer estimated time, in seconds, may draw so much power that the clock slows down
-/// after some time. They run for [`HEAT`] before they are timed.
-const HEATED_FROM_SECONDS: f64 = 30e-6;
-const HEAT: Duration = Duration::from_millis(250);
-
-/// Largest number of bursts that determine the launches of a warm-up.
-const MOST_WARM_UPS: usize = 4;
-
-/// Largest number of launches in one burst.
-const MOST_LAUNCHES: f64 = 65_536.0;
 
 /// Surveys problems of given element types on one device.
 pub struct Surveyor {
@@ -41,8 +30,6 @@ pub struct Surveyor {
     peer: Option<CublasLt>,
     options: SurveyOptions,
     pool: OperandPool,
-    start: Event,
-    end: Event,
 }
 
 impl Surveyor {
@@ -77,8 +64,6 @@ impl Surveyor {
                 Config::new(elements.a).with_b_dtype(elements.b).with_output(elements.d),
             )?,
             pool,
-            start: Event::new(device, Timing::Enabled)?,
-            end: Event::new(device, Timing::Enabled)?,
             harness,
             peer,
             options,
@@ -90,8 +75,8 @@ impl Surveyor {
         Machine::of(&self.harness, self.peer.as_ref())
     }
 
-    /// Times a problem's choices. `progress` hears before each how many are done, and of how many,
-    /// and may end it.
+    /// Times a problem's choices. `progress` hears before each choice is loaded how many are, and of
+    /// how many, and may end the survey.
     ///
     /// # Errors
     /// [`BenchError::TooLarge`] if the problem's operands do not fit, or it would take too long. An
@@ -104,11 +89,10 @@ impl Surveyor {
         progress: &mut dyn FnMut(usize, usize) -> ControlFlow<()>,
     ) -> Result<Vec<SurveyRow>> {
         let properties = self.harness.device().properties();
-        let sms = properties.sm_count;
         let problem = key.problem();
-        let choices = self.options.choices(key, sms);
+        let choices = self.options.choices(key, properties.sm_count);
         let sets = Sets::of(&problem, self.pool.elements(), properties.l2_bytes)?;
-        let seconds = self.options.seconds(key, &choices, sms);
+        let seconds = self.options.seconds(key, &choices, properties.sm_count);
         let too_large = |finding| BenchError::TooLarge { m: key.m, n: key.n, k: key.k, finding };
         if !self.pool.holds(&sets) {
             let bytes = sets.total_bytes() as u64;
@@ -117,177 +101,96 @@ impl Surveyor {
         if seconds > MAX_PROBLEM_SECONDS {
             return Err(too_large(SurveyLimit::Time { seconds }));
         }
-        let expected = choices.first().map_or(0.0, |best| expected_seconds(key, best, sms));
-        let launch =
-            if expected < GRAPH_BELOW_SECONDS { LaunchMode::Graph } else { LaunchMode::Eager };
-        let peer = match self.peer.as_ref().map(|peer| peer.plan(&problem, self.pool.elements(), 0))
-        {
-            Some(Ok(plan)) => Some(plan),
-            Some(Err(error)) => {
-                tracing::warn!("the peer is left out: {error}");
-                None
+        let operands = Operands { pool: &self.pool, sets, problem: &problem };
+        let mut contestants: Vec<Box<dyn Contestant + '_>> = Vec::new();
+        let mut entered = Vec::with_capacity(choices.len());
+        for (loaded, choice) in choices.iter().enumerate() {
+            if progress(loaded, choices.len()).is_break() {
+                return Err(BenchError::Stopped);
             }
-            None => None,
-        };
-        let mut timer =
-            DeviceTimer { surveyor: self, key: *key, problem, sets, launch, peer, expected };
-        if let Some(first) = choices.first().filter(|_| expected > HEATED_FROM_SECONDS) {
-            let begin = Instant::now();
-            while begin.elapsed() < HEAT && timer.choice(first)?.is_ok() {}
+            let contestant = self.ours(&operands, choice);
+            entered.push((*choice, self.enter(contestant, &mut contestants)?));
         }
-        let of = choices.len();
-        rows(&mut timer, key, &choices, launch, &mut |done| progress(done, of))
+        let peer = match self.theirs(&operands) {
+            Some(peer) => self.enter(peer, &mut contestants)?,
+            None => Err("there is none".to_owned()),
+        };
+        if let (Some(_), Err(error)) = (&self.peer, &peer) {
+            tracing::warn!("the peer is left out: {error}");
+        }
+        let best = choices.first();
+        let best = best.map_or(0.0, |best| expected_seconds(key, best, properties.sm_count));
+        let measurement = self.race(&mut contestants, operands.sets.count, best)?;
+        drop(contestants);
+        // The workspaces of this problem are not needed again.
+        self.gemm.trim()?;
+        Ok(rows(key, &entered, peer.is_ok(), measurement.as_ref()))
     }
-}
 
-/// Times the choices of one problem.
-struct DeviceTimer<'a> {
-    surveyor: &'a Surveyor,
-    key: ProblemKey,
-    problem: Problem,
-    sets: Sets,
-    launch: LaunchMode,
-    peer: Option<CublasLtPlan>,
-    /// The approximate time of the peer, in seconds.
-    expected: f64,
-}
+    /// A choice as a contestant.
+    fn ours<'o>(
+        &'o self,
+        operands: &'o Operands<'o>,
+        choice: &Choice,
+    ) -> Result<Box<dyn Contestant + 'o>> {
+        let prepared =
+            self.gemm.prepare(Preparation::new(operands.problem).with_choice(*choice))?;
+        Ok(Box::new(Ours { name: "ours", gemm: &self.gemm, prepared, operands }))
+    }
 
-impl SurveyTimer for DeviceTimer<'_> {
-    fn choice(&mut self, choice: &Choice) -> Result<Result<f64, String>> {
-        let Surveyor { harness, gemm, .. } = self.surveyor;
-        let sms = harness.device().properties().sm_count;
-        let expected = expected_seconds(&self.key, choice, sms);
-        let prepared = gemm
-            .prepare(Preparation::new(&self.problem).with_choice(*choice))
-            .map_err(BenchError::from);
-        let timed = prepared.and_then(|prepared| {
-            self.time(expected, &mut |addresses, stream| {
-                let Addresses { a, b, c, d, .. } = *addresses;
-                let Problem { alpha, beta, .. } = self.problem;
-                // SAFETY: the surveyor's pools, on this device, hold the matrices of every set;
-                // they outlive the burst, after which the stream is waited for.
-                unsafe {
-                    gemm.run_at(
-                        RunRequest::prepared(&prepared, alpha, beta),
-                        &Pointers::new(a, b, c, d),
-                        stream,
-                    )
-                }?;
-                Ok(())
-            })
-        });
-        let error = match timed {
-            Ok(seconds) => return Ok(Ok(seconds * 1e6)),
+    /// cuBLASLt's first pick as a contestant, if there is a cuBLASLt.
+    fn theirs<'o>(
+        &'o self,
+        operands: &'o Operands<'o>,
+    ) -> Option<Result<Box<dyn Contestant + 'o>>> {
+        let plan = self.peer.as_ref()?.plan(operands.problem, self.pool.elements(), 0);
+        let contestant = |plan| -> Box<dyn Contestant + 'o> {
+            Box::new(Algorithm { name: "cuBLASLt", plan: Arc::new(plan), rank: 0, operands })
+        };
+        Some(plan.map(contestant))
+    }
+
+    /// Runs a contestant once and adds it to the others, or says why it cannot run. A kernel that
+    /// has broken the context has broken it for all, which is an error.
+    fn enter<'o>(
+        &self,
+        contestant: Result<Box<dyn Contestant + 'o>>,
+        contestants: &mut Vec<Box<dyn Contestant + 'o>>,
+    ) -> Result<Result<(), String>> {
+        let stream = self.harness.stream();
+        let once = |mut contestant: Box<dyn Contestant + 'o>| -> Result<_, MeasureError> {
+            contestant.enqueue(0, stream)?;
+            stream.synchronize()?;
+            Ok(contestant)
+        };
+        let error = match contestant.and_then(|contestant| Ok(once(contestant)?)) {
+            Ok(contestant) => {
+                contestants.push(contestant);
+                return Ok(Ok(()));
+            }
             Err(error) => error,
         };
-        self.survives(error).map(|error| Err(error.to_string()))
-    }
-
-    fn peer(&mut self) -> Result<Option<f64>> {
-        let Some(peer) = &self.peer else { return Ok(None) };
-        let seconds = self.time(self.expected, &mut |addresses, stream| {
-            // SAFETY: the addresses are those of matrices of the plan's problem, which outlive the
-            // burst, after which the stream is waited for; all work of the survey is on this
-            // stream.
-            unsafe { peer.enqueue(0, addresses, stream) }
-        });
-        match seconds {
-            Ok(seconds) => {
-                self.expected = seconds;
-                Ok(Some(seconds * 1e6))
-            }
-            Err(error) => {
-                let error = self.survives(error)?;
-                tracing::warn!("the peer is left out: {error}");
-                self.peer = None;
-                Ok(None)
-            }
-        }
-    }
-}
-
-impl DeviceTimer<'_> {
-    /// Returns the error if the device still works after it. A kernel that has broken the context
-    /// has broken it for all.
-    fn survives(&self, error: BenchError) -> Result<BenchError> {
-        match self.surveyor.harness.stream().synchronize() {
-            Ok(()) => Ok(error),
+        match stream.synchronize() {
+            Ok(()) => Ok(Err(error.to_string())),
             Err(_) => Err(error),
         }
     }
 
-    /// Seconds per GEMM of a burst of launches over rotating operand sets.
-    fn time(
+    /// Times all contestants in turn, if there are any.
+    fn race(
         &self,
-        expected: f64,
-        enqueue: &mut dyn FnMut(&Addresses, StreamRef<'_>) -> Result<()>,
-    ) -> Result<f64> {
-        let Surveyor { harness, options, pool, .. } = self.surveyor;
-        let stream = harness.stream();
-        let mut next = 0;
-        let mut launch = |stream: StreamRef<'_>| {
-            let addresses = pool.addresses(&self.sets, next);
-            next = (next + 1) % self.sets.count;
-            enqueue(&addresses, stream)
-        };
-        // The first may load code.
-        launch(stream)?;
-        stream.synchronize()?;
-
-        let warm_up = WARM_UP_SHARE * options.seconds_per_choice;
-        let mut per_gemm = expected.max(1.0 / CLOCK_HZ);
-        for _ in 0..MOST_WARM_UPS {
-            let gemms = launches(warm_up / per_gemm);
-            let seconds = self.burst(gemms, &mut launch)?;
-            per_gemm = seconds / f64::from(gemms);
-            if seconds > warm_up / 4.0 {
-                break;
-            }
+        contestants: &mut [Box<dyn Contestant + '_>],
+        sets: usize,
+        expected_seconds: f64,
+    ) -> Result<Option<Measurement>> {
+        if contestants.is_empty() {
+            return Ok(None);
         }
-        if self.launch == LaunchMode::Eager {
-            let gemms = launches(options.seconds_per_choice / per_gemm).max(2);
-            return Ok(self.burst(gemms, &mut launch)? / f64::from(gemms));
+        let mut all: Vec<&mut dyn Contestant> = Vec::with_capacity(contestants.len());
+        for contestant in contestants {
+            all.push(&mut **contestant);
         }
-        let length = graph_length(per_gemm, self.sets.count);
-        let record = |stream: StreamRef<'_>| (0..length).try_for_each(|_| launch(stream));
-        // SAFETY: what is recorded outlives the graph, which ends with this function, and the last
-        // burst is waited for.
-        let mut graph = unsafe { Graph::capture_with(harness.device(), stream, record)? };
-        let mut replay = |stream: StreamRef<'_>| Ok(graph.launch(stream)?);
-        let seconds = self.burst(1, &mut replay)?;
-        let replays = launches(options.seconds_per_choice / seconds);
-        Ok(self.burst(replays, &mut replay)? / (f64::from(replays) * length as f64))
-    }
-
-    /// Seconds from before the first of `launches` launches to after the last.
-    fn burst(
-        &self,
-        count: u32,
-        launch: &mut dyn FnMut(StreamRef<'_>) -> Result<()>,
-    ) -> Result<f64> {
-        let Surveyor { harness, start, end, .. } = self.surveyor;
-        let stream = harness.stream();
-        start.record(stream)?;
-        for _ in 0..count {
-            launch(stream)?;
-        }
-        end.record(stream)?;
-        end.synchronize()?;
-        // At least the resolution of an event, so that quotients stay finite.
-        Ok((f64::from(end.elapsed_ms(start)?) / 1e3).max(1e-7))
-    }
-}
-
-fn launches(count: f64) -> u32 {
-    count.ceil().clamp(1.0, MOST_LAUNCHES) as u32
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn bursts_have_at_least_one_launch_and_an_end() {
-        assert_eq!([0.0, 0.3, 7.2, 1e12].map(launches), [1, 1, 8, 65_536]);
+        let mut timer = SliceTimer::new(&self.harness, &mut all, sets)?;
+        Ok(Some(measure(&mut timer, &self.options.protocol(expected_seconds))?))
     }
 }

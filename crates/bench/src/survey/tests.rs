@@ -1,5 +1,6 @@
 use std::collections::HashSet;
 
+use persistent_gemm::measure::Slice;
 use pgemm_ir::Element;
 use pgemm_plan::{KeyBatch, Major, Precision, Split};
 
@@ -22,31 +23,28 @@ fn key(m: usize, n: usize, k: usize) -> ProblemKey {
     }
 }
 
-/// Counts its timings: the nth timing returns n microseconds, and choices split along k cannot run.
-#[derive(Default)]
-struct Counting {
-    readings: u32,
-    peers: u32,
-    lost_after: Option<u32>,
+/// A measurement in which contestant i took i + 1 microseconds and a bit.
+fn measurement(contestants: usize) -> Measurement {
+    let slice = |contestant| Slice {
+        contestant,
+        gemms: 10,
+        seconds: 1e-5 * (contestant as f64 + 1.0 + 1e-5),
+        state: Default::default(),
+    };
+    Measurement {
+        launch: LaunchMode::Graph,
+        gemms_per_slice: vec![10; contestants],
+        warm_up_seconds: 0.0,
+        settled: None,
+        rounds: vec![(0..contestants).map(slice).collect()],
+        energy_blocks: vec![],
+    }
 }
 
-impl SurveyTimer for Counting {
-    fn choice(&mut self, choice: &Choice) -> Result<Result<f64, String>> {
-        self.readings += 1;
-        if self.lost_after.is_some_and(|last| self.readings > last) {
-            return Err(Error::NoDevice.into());
-        }
-        Ok(match choice.split {
-            Split::Whole => Ok(f64::from(self.readings) + 1e-5),
-            split => Err(format!("no {split}")),
-        })
-    }
-
-    fn peer(&mut self) -> Result<Option<f64>> {
-        self.readings += 1;
-        self.peers += 1;
-        Ok(Some(f64::from(self.readings)))
-    }
+/// The rows of these choices, all of which ran.
+fn rows_of(key: &ProblemKey, choices: &[Choice]) -> Vec<SurveyRow> {
+    let entered: Vec<_> = choices.iter().map(|choice| (*choice, Ok(()))).collect();
+    rows(key, &entered, true, Some(&measurement(choices.len() + 1)))
 }
 
 fn survey(rows: Vec<SurveyRow>) -> Survey {
@@ -99,61 +97,41 @@ fn long_problems_are_seen_coming() {
 }
 
 #[test]
-fn the_peer_is_read_around_every_few_choices() {
+fn choices_that_cannot_run_have_rows_that_say_why() {
     let key = key(512, 512, 4096);
-    // One choice in three is split.
     let spec = key.specs().next().unwrap();
-    let split = |rows| if rows % 3 == 0 { Split::StreamK } else { Split::Whole };
-    let choices: Vec<_> = (1..=19)
-        .map(|raster_rows| Choice { raster_rows, split: split(raster_rows), ..Choice::plain(spec) })
-        .collect();
-    let mut timer = Counting::default();
-    let mut heard = Vec::new();
-    let rows = rows(&mut timer, &key, &choices, LaunchMode::Graph, &mut |done| {
-        heard.push(done);
-        ControlFlow::Continue(())
-    })
-    .unwrap();
-    assert_eq!(heard, (0..19).collect::<Vec<_>>());
-    assert_eq!(timer.peers, 4);
-    // Readings: the peer 1, eight choices, the peer 10, eight choices, the peer 19, three choices,
-    // the peer 23.
-    let around: Vec<_> = rows.iter().map(|row| row.peer_microseconds.map(Option::unwrap)).collect();
-    assert_eq!(around[..8], [[1.0, 10.0]; 8]);
-    assert_eq!(around[8..16], [[10.0, 19.0]; 8]);
-    assert_eq!(around[16..], [[19.0, 23.0]; 3]);
-    assert_eq!(rows.iter().map(|row| row.choice).collect::<Vec<_>>(), choices);
-    // Times are rounded to nanoseconds. A failure is recorded, and the survey continues.
-    for row in &rows {
-        match row.choice.split {
-            Split::Whole => assert_eq!(row.microseconds.unwrap().fract(), 0.0),
-            split => assert_eq!(row.error, Some(format!("no {split}"))),
-        }
-        assert_eq!(row.microseconds.is_some(), row.error.is_none());
-    }
+    let choice = |raster_rows| Choice { raster_rows, ..Choice::plain(spec) };
+    let fails = Err("no memory".to_owned());
+    let entered = [(choice(1), Ok(())), (choice(2), fails.clone()), (choice(3), Ok(()))];
+    let of = |peer, measurement: Option<&Measurement>| {
+        let rows = rows(&key, &entered, peer, measurement);
+        assert!(rows.iter().zip(&entered).all(|(row, (choice, _))| row.choice == *choice));
+        assert_eq!(rows[1].error.as_deref(), Some("no memory"));
+        let times = rows.iter().map(|row| row.microseconds).collect::<Vec<_>>();
+        (times, rows[2].peer_microseconds)
+    };
+    // Two choices ran and then the peer. Times are rounded to nanoseconds.
+    assert_eq!(of(true, Some(&measurement(3))), (vec![Some(1.0), None, Some(2.0)], Some(3.0)));
+    assert_eq!(of(false, Some(&measurement(2))), (vec![Some(1.0), None, Some(2.0)], None));
+    assert_eq!(of(false, None), (vec![None; 3], None));
+}
 
-    let mut lost = Counting { lost_after: Some(3), ..Counting::default() };
-    let error = super::rows(&mut lost, &key, &choices, LaunchMode::Graph, &mut |_| {
-        ControlFlow::Continue(())
-    })
-    .unwrap_err();
-    assert!(matches!(error, BenchError::Gemm(Error::NoDevice)));
-
-    let mut timer = Counting::default();
-    let stop = |done| if done == 5 { ControlFlow::Break(()) } else { ControlFlow::Continue(()) };
-    let stopped = super::rows(&mut timer, &key, &choices, LaunchMode::Graph, &mut { stop });
-    assert!(matches!(stopped, Err(BenchError::Stopped)));
-    assert_eq!((timer.readings, timer.peers), (6, 1));
+#[test]
+fn choices_of_long_products_run_hot() {
+    let of = |seconds_per_choice, expected| {
+        let protocol =
+            SurveyOptions { seconds_per_choice, ..SurveyOptions::default() }.protocol(expected);
+        (protocol.warm_up_min_seconds, protocol.slice_seconds)
+    };
+    assert_eq!(of(0.06, 1e-5), (0.0, 0.01));
+    assert_eq!(of(0.001, 1e-4), (HEAT_SECONDS, Protocol::SHORTEST_QUICK_SLICE));
 }
 
 #[test]
 fn a_file_has_one_row_a_line_and_reads_back() {
     let key = key(512, 512, 4096);
     let choices = SurveyOptions::default().choices(&key, SMS);
-    let rows = rows(&mut Counting::default(), &key, &choices, LaunchMode::Graph, &mut |_| {
-        ControlFlow::Continue(())
-    })
-    .unwrap();
+    let rows = rows_of(&key, &choices);
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("new/survey.json");
     let survey = survey(rows);

@@ -76,7 +76,7 @@ pub fn time(
     let peer = match CublasLt::open(device) {
         Ok(peer) => Some(peer),
         Err(error) => {
-            output::note(format_args!("drift of the clock cannot be divided out: {error}"));
+            output::note(format_args!("cuBLASLt does not run beside the kernels: {error}"));
             None
         }
     };
