@@ -24,8 +24,8 @@ FOLDS = 6
 # Runs of fewer problems, such as races, are shown together.
 SMALL_RUN = 10
 
-# Levels of splits of each tree. All trees are complete: a branch that ends earlier has splits that always go left.
-DEPTH = 6
+# Most levels of splits of each tree.
+DEPTH = 8
 
 # What the trees leave of a problem's common error.
 COMMON = 0.2
@@ -34,8 +34,8 @@ COMMON = 0.2
 REACH = 0.3
 
 PARAMETERS = {
-    "n_estimators": 100,
-    "num_leaves": 64,
+    "n_estimators": 150,
+    "num_leaves": 128,
     "max_depth": DEPTH,
     "learning_rate": 0.1,
     "min_child_samples": 20,
@@ -63,7 +63,7 @@ def read(paths):
             before.append(float(repack))
             rows.append([float(feature) for feature in features])
     order = {problem: index for index, problem in enumerate(dict.fromkeys(problems))}
-    return np.array([order[p] for p in problems]), list(order), np.array(times), np.array(estimates), np.array(before), np.array(rows)
+    return np.array([order[p] for p in problems]), list(order), np.array(times), np.array(estimates), np.array(before), short(np.array(rows))
 
 
 def regrets(of, times, estimates):
@@ -82,23 +82,25 @@ def say(title, losses, problems):
         print(f"{title:10} {run:34} {len(part):4} problems: mean {math.exp(part.mean()):.4f}, 95 % {math.exp(np.quantile(part, 0.95)):.4f}, worst {math.exp(part.max()):.4f}")
 
 
+def short(numbers):
+    """Numbers with a precision of 8 bits, as the planner's trees know them: the first half of their single precision."""
+    return (np.maximum(numbers, 0).astype(np.float32).view(np.uint32) >> 16 << 16).view(np.float32)
+
+
 def fit(rows, targets, weights):
     return lightgbm.LGBMRegressor(**PARAMETERS).fit(rows, targets, sample_weight=weights)
 
 
-def complete(tree):
-    """The splits of a tree level by level, as features and thresholds, and its leaves."""
-    level, features, thresholds = [tree], [], []
-    for _ in range(DEPTH):
-        below = []
-        for node in level:
-            is_leaf = "leaf_value" in node
-            features.append(0 if is_leaf else node["split_feature"])
-            # Larger than any feature.
-            thresholds.append(3e38 if is_leaf else float(f"{node['threshold']:.7g}"))
-            below += [node, node] if is_leaf else [node["left_child"], node["right_child"]]
-        level = below
-    return {"features": features, "thresholds": thresholds, "leaves": [round(leaf["leaf_value"], 6) for leaf in level]}
+def in_order(node):
+    """The splits of a tree, each before the one of its first branch and that before the one of its second, and its leaves in order. A
+    leaf has no feature."""
+    if "leaf_value" in node:
+        return [None], [], [round(node["leaf_value"], 5)]
+    below = [in_order(node[child]) for child in ("left_child", "right_child")]
+    features, thresholds, leaves = (sum(parts, []) for parts in zip(*below))
+    # Below the greater of the features that it divides, and not below the smaller one.
+    threshold = float(short(np.array([node["threshold"]]))[0])
+    return [node["split_feature"], *features], [float(f"{threshold:.7g}"), *thresholds], leaves
 
 
 def main():
@@ -132,7 +134,7 @@ def main():
     model = fit(rows, targets, weights)
     say("fitted", losses(model.predict(rows)), problems)
     if args.out:
-        trees = [complete(tree["tree_structure"]) for tree in model.booster_.dump_model()["tree_info"]]
+        trees = [dict(zip(("features", "thresholds", "leaves"), in_order(tree["tree_structure"]))) for tree in model.booster_.dump_model()["tree_info"]]
         with open(args.out, "w", encoding="utf-8") as file:
             lines = ",\n".join(json.dumps(tree, separators=(",", ":")) for tree in trees)
             file.write(f"[\n{lines}\n]\n")

@@ -33,74 +33,74 @@ macro_rules! constants {
 constants! {
     /// Factor by which MMAs take longer than at the full rate of 1.7 GHz. Short problems run at a
     /// higher clock, those at the power limit at a lower one.
-    math_factor = 1.081,
+    math_factor = 1.122,
     /// Additional cycles of each MMA of 64 rows and 32 bytes along k.
-    mma_cycles = 1.581,
+    mma_cycles = 1.519,
     /// Fewest cycles of a stage, however narrow the tile is. They go to barrier waits and
     /// instruction issue.
-    stage_cycles = 231.9,
+    stage_cycles = 230.6,
     /// Cycles from the issue of a load by TMA to its arrival. In this time the ring is filled at
     /// most once.
-    load_latency = 2180.0,
+    load_latency = 2149.0,
     /// Cycles from the issue of a thread's loads to their arrival, in a kernel whose threads load
     /// operands.
-    thread_load_latency = 2824.0,
+    thread_load_latency = 2549.0,
     /// Cycles of a pass in which each of these threads stores a chunk of 16 bytes.
-    cycles_per_pass = 17.17,
+    cycles_per_pass = 14.47,
     /// Bytes of shared memory that a stage's MMAs read and its loads write per cycle.
-    smem_bytes_per_cycle = 183.8,
+    smem_bytes_per_cycle = 180.2,
     /// Bytes of L2 lines that are sent to an SM per cycle.
-    l2_bytes_per_cycle = 111.2,
+    l2_bytes_per_cycle = 114.1,
     /// Bytes of L2 lines that are sent to all SMs together per cycle.
-    l2_bytes_per_cycle_of_all = 8480.0,
+    l2_bytes_per_cycle_of_all = 8102.0,
     /// Factor by which bytes of a stage that lie outside the matrix count. TMA fills in zeros.
-    out_of_bounds_factor = 4.332,
+    out_of_bounds_factor = 4.534,
     /// Bytes that one pair of SMs (TPC) moves from and to L2 and DRAM per cycle, if each byte
     /// moves once.
-    bytes_per_cycle_of_pair = 104.4,
+    bytes_per_cycle_of_pair = 108.3,
     /// Bytes that DRAM moves per cycle.
-    dram_bytes_per_cycle = 2569.0,
+    dram_bytes_per_cycle = 2606.0,
     /// Bytes of L2 lines of D that are written per cycle. A line that two boxes share counts
     /// twice.
-    d_line_bytes_per_cycle = 7130.0,
+    d_line_bytes_per_cycle = 6832.0,
     /// Cycles of a warpgroup's epilogue.
-    epilogue_cycles = 351.4,
+    epilogue_cycles = 377.3,
     /// Cycles of each staging tile of an epilogue, which has a barrier and a store.
-    epilogue_cycles_per_step = 326.7,
+    epilogue_cycles_per_step = 313.9,
     /// Cycles of each byte of D in an epilogue.
-    epilogue_cycles_per_byte = 0.0078,
+    epilogue_cycles_per_byte = 0.008,
     /// Cycles of each L2 line that the boxes of an epilogue touch.
-    epilogue_cycles_per_line = 0.4334,
+    epilogue_cycles_per_line = 0.4485,
     /// Fewest cycles from one tile to the next in ping-pong kernels.
-    least_ping_pong_cycles = 792.0,
+    least_ping_pong_cycles = 808.0,
     /// Factor by which stages take longer in ping-pong kernels. Two warpgroups fill each other's
     /// gaps.
-    ping_pong_factor = 0.9715,
+    ping_pong_factor = 0.9442,
     /// Additional cycles for each byte of a tile of D that the threads of one warpgroup store
     /// instead of TMA.
-    thread_store_cycles_per_byte = 0.0546,
+    thread_store_cycles_per_byte = 0.0568,
     /// The same factor for staging tiles whose lines are not multiples of 128 bytes.
-    thread_store_factor_ragged = 1.475,
+    thread_store_factor_ragged = 1.438,
     /// The same factor for a column-major D.
-    thread_store_factor_column_major = 2.354,
+    thread_store_factor_column_major = 2.368,
     /// Fraction of an operand's bytes that is added to the traffic if more than one tile reads
     /// the operand. SMs at the other half of L2 read it a second time.
-    reread_fraction = 0.3036,
+    reread_fraction = 0.2959,
     /// Factor by which stream-K takes longer, because its workers are out of step along k.
     stream_k_factor = 1.013,
     /// Cycles of a launch apart from its tiles.
-    launch_cycles = 3339.0,
+    launch_cycles = 3565.0,
     /// Additional cycles of a launch for each warpgroup that multiplies.
-    warpgroup_cycles = 50.43,
+    warpgroup_cycles = 48.87,
     /// Additional cycles of a launch with clusters.
-    any_cluster_cycles = 72.83,
+    any_cluster_cycles = 76.66,
     /// Additional cycles of a launch for each doubling of a cluster.
-    cluster_cycles = 40.42,
+    cluster_cycles = 39.96,
     /// Cycles to reduce a tile that two workers share: store the partial sums, signal arrival,
     /// add them.
-    reduction_cycles = 3140.0,
+    reduction_cycles = 3096.0,
     /// Additional cycles of each further worker of a tile.
-    reduction_cycles_per_worker = 42.13,
+    reduction_cycles_per_worker = 39.68,
     /// Additional cycles of each element of a tile that is reduced.
-    reduction_cycles_per_element = 0.3284,
+    reduction_cycles_per_element = 0.3265,
 }

@@ -7,7 +7,7 @@ use super::wgmma::{Estimate, WgmmaModel};
 use crate::split::Split;
 
 /// The number of features.
-pub const FEATURES: usize = 42;
+pub const FEATURES: usize = 55;
 
 /// The names of the features, in their order.
 pub const NAMES: [&str; FEATURES] = [
@@ -53,6 +53,19 @@ pub const NAMES: [&str; FEATURES] = [
     "waves",
     "busiest pair",
     "CTAs that fit on an SM",
+    "bytes of an element of A",
+    "bytes of an element of D",
+    "bytes of the ring",
+    "stages of a turn",
+    "columns of the tile beyond a multiple of 16",
+    "columns of the tile beyond a multiple of 64",
+    "after a repack kernel",
+    "D stored by threads",
+    "padding along k",
+    "part of D in the traffic",
+    "clusters in use",
+    "raster rows",
+    "batch",
 ];
 
 /// The features of an estimate. Parts of the estimate are fractions of the whole, and parts of a
@@ -119,6 +132,19 @@ pub(super) fn features(
         ctas.min(5.0),
         terms.busiest.min(9.0),
         model.ctas_per_sm,
+        f64::from(spec.a.bytes()),
+        f64::from(spec.output.bytes()),
+        f64::from(stages * spec.stage_bytes()),
+        terms.stages / terms.turns.max(1.0),
+        f64::from(tile.n % 16),
+        f64::from(tile.n % 64),
+        flag(placement.after_repack),
+        flag(placement.by_threads),
+        placement.k_tiles as f64 * f64::from(tile.k) / k,
+        terms.results,
+        terms.occupied,
+        f64::from(run.raster_rows),
+        (placement.batch as f64).min(64.0),
     ]
     .map(|feature| feature as f32)
 }

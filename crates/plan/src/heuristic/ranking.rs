@@ -6,15 +6,16 @@ use super::features::FEATURES;
 use super::placement::{RunChoice, TilePlacement};
 use super::rated::RatedSpec;
 use super::shape::Shape;
-use super::trees::{Part, corrections};
+use super::trees::{Part, Short, corrections};
 use crate::choice::Choice;
 use crate::split::Split;
 
-/// Choices whose estimates the first trees correct, those with the least estimates, and choices
-/// that the other trees correct too, those that are then the least. If there are several ways to
-/// access the operands, each has an equal part of them, up to the second number.
-pub(super) const CORRECTED: [usize; 2] = [20, 20];
-pub(super) const CORRECTED_WHOLLY: [usize; 2] = [6, 6];
+/// Choices whose estimates the first trees correct, those with the least estimates. If there are
+/// several ways to access the operands, each has an equal part of them.
+pub(super) const CORRECTED: usize = 20;
+
+/// Choices that the other trees correct too, those that are then the least.
+pub(super) const CORRECTED_WHOLLY: usize = 4;
 
 /// Choices that are corrected together.
 const TOGETHER: usize = 4;
@@ -55,7 +56,7 @@ impl Estimated<'_> {
 /// A choice with the features from which the trees correct its estimate.
 struct Featured<'r> {
     estimated: Estimated<'r>,
-    features: [f32; FEATURES],
+    features: [Short; FEATURES],
     /// Cycles of the repack kernels, which are not corrected, and the sum of the corrections so far.
     before: f64,
     correction: f64,
@@ -68,6 +69,7 @@ impl<'r> Featured<'r> {
             let Estimated { rated, run, .. } = *estimated;
             let placement = TilePlacement::new(rated.spec, shape, sms);
             let (_, features) = rated.features(&placement, run)?;
+            let features = features.map(Short::from);
             Some(Featured { estimated: *estimated, features, before, correction: 0.0 })
         };
         all.iter().filter_map(featured).collect()
@@ -115,9 +117,8 @@ impl<'r> Ranking<'r> {
         split: Option<Split>,
         dependent_launch: Option<bool>,
     ) -> Self {
-        let ways = accesses.len().max(1);
-        let quota = |[of_all, of_way]: [usize; 2]| (of_all / ways).min(of_way);
-        let mut groups = [const { vec![] }; 3];
+        let of_way = CORRECTED / accesses.len().max(1);
+        let (mut known, mut others) = (vec![], vec![]);
         for Access { specs, shape, before } in accesses {
             let mut all = Vec::with_capacity(512);
             for rated in specs {
@@ -143,19 +144,19 @@ impl<'r> Ranking<'r> {
                     placement.splits().for_each(add);
                 }
             }
-            let others = keep_least(&mut all, quota(CORRECTED), |choice| choice.cycles);
-            let mut known = Featured::of(&all, shape, sms, before);
-            if known.is_empty() {
-                groups[2].append(&mut all);
+            let left = keep_least(&mut all, of_way, |choice| choice.cycles);
+            let featured = Featured::of(&all, shape, sms, before);
+            if featured.is_empty() {
+                others.append(&mut all);
             }
-            Featured::correct(&mut known, Part::First);
-            let partly = keep_least(&mut known, quota(CORRECTED_WHOLLY), Featured::cycles);
-            Featured::correct(&mut known, Part::Rest);
-            groups[0].extend(known.iter().map(Featured::estimated));
-            groups[1].extend(partly.iter().map(Featured::estimated));
-            if groups[2].is_empty() { groups[2] = others } else { groups[2].extend(others) }
+            known.extend(featured);
+            if others.is_empty() { others = left } else { others.extend(left) }
         }
-        Ranking { groups }
+        Featured::correct(&mut known, Part::First);
+        let partly = keep_least(&mut known, CORRECTED_WHOLLY, Featured::cycles);
+        Featured::correct(&mut known, Part::Rest);
+        let estimated = |some: &[Featured<'r>]| some.iter().map(Featured::estimated).collect();
+        Ranking { groups: [estimated(&known), estimated(&partly), others] }
     }
 
     /// Whether there is no choice at all.

@@ -98,6 +98,11 @@ pub(super) struct Estimate {
     pub(super) line_bytes: f64,
     /// The work of the busiest pair of SMs over the mean of all pairs.
     pub(super) busiest: f64,
+    /// The busiest SM's stages, the part of the clusters that could run at once, and D's part of the
+    /// traffic.
+    pub(super) stages: f64,
+    pub(super) occupied: f64,
+    pub(super) results: f64,
 }
 
 /// The least that the tiles of any problem take, in cycles. Operands consist of whole lines.
@@ -444,6 +449,9 @@ impl<'c> WgmmaModel<'c> {
             contributors: work.contributors() as f64,
             line_bytes,
             busiest: in_pair / all_stages * pairs,
+            stages,
+            occupied: clusters as f64 / placement.clusters as f64,
+            results: results / traffic,
         }
     }
 
