@@ -30,11 +30,13 @@ fn deep() -> Problem {
     Problem::new(136, 200, 40000, Major::M, Major::N)
 }
 
-/// Each way to split, few parts and many, and a few rows computed transposed.
+/// Each way to split, few parts and many, and a few rows computed transposed. A kernel for stream-K
+/// may have as many tiles as run at once, and then splits none, unless its tiles are large.
 fn cases() -> [(Config, Problem); 5] {
     let swapped = config(Split::SplitK(3)).with_swapped(true);
+    let large = config(Split::StreamK).with_tile_m(128).with_tile_n(128);
     [
-        (config(Split::StreamK), problem()),
+        (large, problem()),
         (config(Split::SplitK(4)), problem()),
         (swapped, decode()),
         (config(Split::StreamK), deep()),
