@@ -30,13 +30,17 @@ fn deep() -> Problem {
     Problem::new(136, 200, 40000, Major::M, Major::N)
 }
 
-/// Each way to split, few parts and many, and a few rows computed transposed. A kernel for stream-K
-/// may have as many tiles as run at once, and then splits none, unless its tiles are large.
+/// The same with large tiles. The planner's own pick for stream-K may have as many tiles as run at
+/// once, and then splits none.
+fn large(split: Split) -> Config {
+    config(split).with_tile_m(128).with_tile_n(128)
+}
+
+/// Each way to split, few parts and many, and a few rows computed transposed.
 fn cases() -> [(Config, Problem); 5] {
     let swapped = config(Split::SplitK(3)).with_swapped(true);
-    let large = config(Split::StreamK).with_tile_m(128).with_tile_n(128);
     [
-        (large, problem()),
+        (large(Split::StreamK), problem()),
         (config(Split::SplitK(4)), problem()),
         (swapped, decode()),
         (config(Split::StreamK), deep()),
@@ -102,7 +106,7 @@ fn captures_replayed_at_once_do_not_share_a_workspace() {
         // Half of the device each, so that both are there at once; tiles too few for it, so that
         // they are split.
         let sms = Some(device.properties().sm_count / 2);
-        let config = config(split).with_sms(sms).with_tile_m(128).with_tile_n(128);
+        let config = large(split).with_sms(sms);
         let (gemm, prepared) = prepare(&device, config.clone(), &problem());
         let streams = [Stream::new(&device).unwrap(), Stream::new(&device).unwrap()];
         // Different operands: partial sums of the other graph would show.
@@ -218,7 +222,7 @@ fn threads_and_streams_share_one_split_problem() {
     const STREAMS: u64 = 4;
     let Some(device) = device("threads_and_streams_share") else { return };
     for split in [Split::SplitK(4), Split::StreamK] {
-        let config = config(split);
+        let config = large(split);
         let (gemm, prepared) = prepare(&device, config.clone(), &problem());
         let each = prepared.workspace_bytes();
         std::thread::scope(|scope| {
