@@ -22,6 +22,9 @@ const ROW_STEP: u32 = 64;
 const COLUMN_STEP: u32 = 8;
 const STEPS: usize = 33;
 
+/// The power of 2 that is the steps between widths in a line of 64 columns.
+const LINE_STEPS: u32 = 3;
+
 /// Powers of 2 up to the greatest depth of a tile, 256 elements.
 const DEPTHS: usize = 9;
 
@@ -141,6 +144,8 @@ struct Bounds {
     /// Tiles along m of each height, and along n of each width, by the number of steps.
     rows: [u64; STEPS],
     columns: [u64; STEPS],
+    /// Widths with as many tiles along n as a narrower one whose lines are cut as well.
+    wide: [bool; STEPS],
     /// Stages of each depth, by the power of 2.
     stages: [f64; DEPTHS],
     batch: f64,
@@ -156,9 +161,10 @@ impl Bounds {
             std::array::from_fn(|steps| extent.div_ceil(u64::from(step) * steps.max(1) as u64))
         };
         let (rows, columns) = (tiles(m, ROW_STEP), tiles(n, COLUMN_STEP));
+        let wide = wide(&columns);
         let stages = std::array::from_fn(|power| k.div_ceil(1 << power).max(1) as f64);
         let (batch, activated) = (shape.batch as f64, shape.is_activated());
-        Bounds { rows, columns, stages, batch, activated, sms: sms.into(), split }
+        Bounds { rows, columns, wide, stages, batch, activated, sms: sms.into(), split }
     }
 
     /// Rows and columns of D in these tiles.
@@ -168,6 +174,9 @@ impl Bounds {
 
     /// The bound of a tile if it is below `most`.
     fn below(&self, most: f64, tile: &Tile) -> Option<f64> {
+        if self.wide[tile.n] {
+            return None;
+        }
         let [rows, columns] = self.tiles(tile);
         let tiles = rows as f64 * columns as f64 * self.batch;
         let stages = self.stages[tile.k];
@@ -213,6 +222,25 @@ impl Bounds {
     }
 }
 
+/// The widths that only add padding: a narrower one has as many tiles, and divides lines of 64 columns
+/// into pieces of the same or twice the length. From these numbers of tiles for each width.
+fn wide(tiles: &[u64; STEPS]) -> [bool; STEPS] {
+    // The most that a narrower width with as many tiles has.
+    let mut pieces = None;
+    std::array::from_fn(|steps| {
+        if steps < 2 {
+            return false;
+        }
+        if tiles[steps] < tiles[steps - 1] {
+            pieces = None;
+        }
+        let own = Some(steps.trailing_zeros().min(LINE_STEPS));
+        let is_wide = pieces >= own;
+        pieces = pieces.max(own);
+        is_wide
+    })
+}
+
 /// The least whole number that is not below a number of 0 or more. The standard library's function
 /// takes longer without SSE 4.1.
 fn ceil(number: f64) -> f64 {
@@ -256,6 +284,25 @@ mod tests {
         let all = table.0.iter().flatten().flat_map(|tile| &tile.specs);
         let best = heuristic::rank(all.map(|rated| rated.spec), extents, SMS, split)[0];
         cycles(pick) / cycles(best)
+    }
+
+    #[test]
+    fn widths_that_only_add_padding_are_left_out() {
+        let widths = |n: u64| {
+            let Bounds { wide, .. } =
+                Bounds::new([512, n, 512], Shape::from([512, n, 512]), SMS, None);
+            (1..STEPS).filter(|steps| !wide[*steps]).map(|steps| 8 * steps).collect::<Vec<_>>()
+        };
+        // Six tiles of 96 columns are as many as of 104 or 112; four of 144 are as many as of 152.
+        let of_576 = widths(576);
+        assert!([64, 72, 96, 144, 192].iter().all(|width| of_576.contains(width)), "{of_576:?}");
+        assert!([104, 112, 152, 200].iter().all(|width| !of_576.contains(width)), "{of_576:?}");
+        // Tiles of 112 columns have longer pieces than those of 104.
+        let of_624 = widths(624);
+        assert!([104, 112].iter().all(|width| of_624.contains(width)), "{of_624:?}");
+        // One column of tiles.
+        assert_eq!(widths(24), [8, 16, 24, 32, 64]);
+        assert_eq!(widths(16), [8, 16, 32, 64]);
     }
 
     #[test]
