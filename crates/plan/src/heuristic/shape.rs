@@ -80,6 +80,13 @@ impl Shape {
         self.activated
     }
 
+    /// Elements of all matrices A and B, and of all results.
+    pub(crate) fn elements(&self) -> [f64; 2] {
+        let [m, n, k] = self.extents.map(|extent| extent as f64);
+        let [of_a, of_b] = self.matrices.map(|count| count as f64);
+        [k * (of_a * m + of_b * n), m * n * self.batch as f64]
+    }
+
     /// The shape with A and B, and m and n, exchanged.
     pub(super) fn swapped(self) -> Shape {
         let Shape { extents: [m, n, k], operands: [a, b], matrices: [of_a, of_b], .. } = self;

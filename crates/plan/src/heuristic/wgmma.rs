@@ -123,6 +123,9 @@ pub(crate) struct LeastCycles {
     pub(crate) worker: f64,
     /// What an activation adds to each tile.
     pub(crate) activation: f64,
+    /// What DRAM takes for an element of A or B, and for one of D.
+    pub(crate) element: f64,
+    pub(crate) result: f64,
 }
 
 impl LeastCycles {
@@ -309,6 +312,8 @@ impl<'c> WgmmaModel<'c> {
             of_part: self.constants.reduction_cycles_per_element * area,
             worker: self.constants.reduction_cycles_per_worker,
             activation: ACTIVATION_CYCLES_PER_ELEMENT * area,
+            element: self.operand_bytes / self.constants.dram_bytes_per_cycle,
+            result: self.output_bytes / self.constants.dram_bytes_per_cycle,
         }
     }
 
