@@ -1,6 +1,6 @@
 //! Surveys: brief timings of many choices for many problems, to fit the heuristic's constants. The
-//! choices of a problem run in turn, forwards and back, and so does cuBLASLt's first pick. [`Surveyor`]
-//! performs the measurements.
+//! choices of a problem run in turn, forwards and back, and so does cuBLASLt's first pick.
+//! [`Surveyor`] performs the measurements.
 
 mod device;
 mod fit;
@@ -211,8 +211,8 @@ pub struct SurveyRow {
     pub error: Option<String>,
 }
 
-/// The rows of a problem's choices. Those that could run were the first contestants, in their order,
-/// and the peer, if it could, was the last one.
+/// The rows of a problem's choices. Those that could run were the first contestants, in their
+/// order, and the peer, if it could, was the last one.
 fn rows(
     key: &ProblemKey,
     choices: &[(Choice, Result<(), String>)],

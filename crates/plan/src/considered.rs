@@ -280,8 +280,8 @@ mod tests {
         }
     }
 
-    /// The time of the pick among the kernels that are considered, over that of the best of all, both
-    /// as the trees correct them.
+    /// The time of the pick among the kernels that are considered, over that of the best of all,
+    /// both as the trees correct them.
     fn lost(table: &'static Table, extents: [u64; 3], split: Option<Split>) -> f64 {
         let cycles = |choice| heuristic::cycles(&choice, Shape::from(extents), SMS);
         let considered = table.considered(Shape::from(extents), SMS, None, split, true);

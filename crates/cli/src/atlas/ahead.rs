@@ -36,8 +36,8 @@ pub fn compile(specs: HashSet<Spec>, processes: usize) -> io::Result<()> {
 }
 
 /// Compiles the kernels of some problems before the first of them is measured, then those of some
-/// more. Nothing is compiled beside a measurement: processes that load kernels share the device with
-/// it, and products took up to three times as long.
+/// more. Nothing is compiled beside a measurement: processes that load kernels share the device
+/// with it, and products took up to three times as long.
 pub struct Ahead<I: Iterator> {
     /// The kernels of each problem that follows.
     specs: Peekable<I>,

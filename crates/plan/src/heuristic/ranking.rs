@@ -57,7 +57,8 @@ impl Estimated<'_> {
 struct Featured<'r> {
     estimated: Estimated<'r>,
     features: [Short; FEATURES],
-    /// Cycles of the repack kernels, which are not corrected, and the sum of the corrections so far.
+    /// Cycles of the repack kernels, which are not corrected, and the sum of the corrections so
+    /// far.
     before: f64,
     correction: f64,
 }

@@ -70,8 +70,8 @@ impl RatedSpec {
     }
 
     /// The least that the tiles of any problem take with a spec of wgmma. The trees correct its
-    /// stages as those of a problem of [`WAVES`] full waves of deep tiles. All is 0 for other specs,
-    /// of which there are few.
+    /// stages as those of a problem of [`WAVES`] full waves of deep tiles. All is 0 for other
+    /// specs, of which there are few.
     pub(crate) fn least_cycles(&self) -> LeastCycles {
         let Model::Wgmma(model) = &self.model else { return LeastCycles::default() };
         let Spec { tile, cluster, .. } = self.spec;

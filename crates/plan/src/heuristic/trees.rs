@@ -36,8 +36,8 @@ impl Split {
     const NONE: Split = Split { feature: 0, threshold: Short(u16::MAX) };
 }
 
-/// A number that is not negative, with a precision of 8 bits: the first half of an [`f32`]. Trees of
-/// such numbers are small enough to stay in a cache.
+/// A number that is not negative, with a precision of 8 bits: the first half of an [`f32`]. It
+/// halves the memory of the trees' splits.
 #[derive(Clone, Copy, Debug, PartialEq, PartialOrd)]
 pub(super) struct Short(u16);
 
@@ -57,7 +57,8 @@ struct FileTree {
 }
 
 impl FileTree {
-    /// The complete tree. A branch that ends early goes on with splits that always lead to the left.
+    /// The complete tree. A branch that ends early goes on with splits that always lead to the
+    /// left.
     fn complete(self) -> Option<Tree> {
         let mut tree = Tree { splits: [Split::NONE; SPLITS], leaves: [0; LEAVES] };
         let (mut thresholds, mut leaves) = (self.thresholds.into_iter(), self.leaves.into_iter());
@@ -85,8 +86,8 @@ impl FileTree {
 
 static TREES: LazyLock<Vec<Tree>> = LazyLock::new(|| read(include_str!("trees.json")));
 
-/// Trees of the first part. Each tree corrects what those before it leave, so the first ones correct
-/// most.
+/// Trees of the first part. Each tree corrects what those before it leave, so the first ones
+/// correct most.
 const FIRST: usize = 16;
 
 /// A part of the trees.

@@ -1,9 +1,9 @@
 //! The cost model of wgmma kernels.
 //!
-//! [`Constants`] were fitted to 16,800 timings on H200s: of problems that seeds drew, each with up to
-//! 20 kernels of the catalogue's rule (all runs of `benchmarks/results/rule.jsonl`; bf16, f16, tf32,
-//! e4m3 and s8), and of the suite (`survey.jsonl`). `pgemm atlas --fit` fits them. The constants of
-//! this module say themselves where they come from.
+//! [`Constants`] were fitted to 16,685 timings on H200s: of problems that seeds drew, each with up
+//! to 20 kernels of the catalogue's rule (all runs of `benchmarks/results/rule.jsonl`; bf16, f16,
+//! tf32, e4m3 and s8), and of the suite (`survey.jsonl`). `pgemm atlas --fit` fits them. The
+//! constants of this module say themselves where they come from.
 
 use pgemm_kernels::{Cluster, Loader, OutputMajor, Schedule, Side, Spec, Terms, WgmmaSpec};
 
@@ -98,8 +98,8 @@ pub(super) struct Estimate {
     pub(super) line_bytes: f64,
     /// The work of the busiest pair of SMs over the mean of all pairs.
     pub(super) busiest: f64,
-    /// The busiest SM's stages, the part of the clusters that could run at once, and D's part of the
-    /// traffic.
+    /// The busiest SM's stages, the part of the clusters that could run at once, and D's part of
+    /// the traffic.
     pub(super) stages: f64,
     pub(super) occupied: f64,
     pub(super) results: f64,
