@@ -5,7 +5,7 @@ trees were chosen by what was lost on the problems held out here.
 
 Reads what `pgemm atlas --features FILE` prints for surveys (files of benchmarks/results). Fitted are the logarithms of the times
 over the estimates. What all choices of a problem have in common counts little, since no pick depends on it, and choices near
-the best count most. Needs numpy and lightgbm.
+the best count most. Needs numpy and catboost, whose trees ask the same question in all splits of a level.
 
     for run in rule survey races autotune; do pgemm atlas --features benchmarks/results/$run.jsonl > $run.csv; done
     scripts/fit-trees.py rule.csv survey.csv races.csv autotune.csv --out crates/plan/src/heuristic/trees.json
@@ -16,8 +16,9 @@ import collections
 import csv
 import json
 import math
+import tempfile
 
-import lightgbm
+import catboost
 import numpy as np
 
 FOLDS = 6
@@ -25,29 +26,28 @@ FOLDS = 6
 # Runs of fewer problems, such as races, are shown together.
 SMALL_RUN = 10
 
-# Most levels of splits of each tree.
-DEPTH = 8
-
 # What the trees leave of a problem's common error.
-COMMON = 0.2
+COMMON = 0.5
 
 # Choices slower than the best by more than this, as a logarithm, count little.
 REACH = 0.3
 
+# Units of a leaf's values in 1.
+UNITS = 65536
+
 PARAMETERS = {
-    "n_estimators": 150,
-    "num_leaves": 128,
-    "max_depth": DEPTH,
-    "learning_rate": 0.1,
-    "min_child_samples": 20,
+    "iterations": 500,
+    "depth": 6,
+    "learning_rate": 0.17,
+    "l2_leaf_reg": 5,
+    "bootstrap_type": "Bernoulli",
     "subsample": 0.8,
-    "subsample_freq": 1,
-    "colsample_bytree": 0.5,
-    "reg_lambda": 5,
-    "verbose": -1,
-    "n_jobs": 1,
-    "seed": 1,
-    "deterministic": True,
+    "random_strength": 0,
+    "boost_from_average": False,
+    "random_seed": 1,
+    "thread_count": 2,
+    "allow_writing_files": False,
+    "verbose": False,
 }
 
 
@@ -89,19 +89,19 @@ def short(numbers):
 
 
 def fit(rows, targets, weights):
-    return lightgbm.LGBMRegressor(**PARAMETERS).fit(rows, targets, sample_weight=weights)
+    return catboost.CatBoostRegressor(**PARAMETERS).fit(rows, targets, sample_weight=weights)
 
 
-def in_order(node):
-    """The splits of a tree, each before the one of its first branch and that before the one of its second, and its leaves in order. A
-    leaf has no feature."""
-    if "leaf_value" in node:
-        return [None], [], [round(node["leaf_value"], 5)]
-    below = [in_order(node[child]) for child in ("left_child", "right_child")]
-    features, thresholds, leaves = (sum(parts, []) for parts in zip(*below))
-    # Below the greater of the features that it divides, and not below the smaller one.
-    threshold = float(short(np.array([node["threshold"]]))[0])
-    return [node["split_feature"], *features], [float(f"{threshold:.7g}"), *thresholds], leaves
+def trees_of(model):
+    """The model's trees as the planner reads them. CatBoost numbers leaves from the last digit on, so the splits turn round."""
+    with tempfile.NamedTemporaryFile(suffix=".json") as file:
+        model.save_model(file.name, format="json")
+        trees = json.load(file)["oblivious_trees"]
+    for tree in trees:
+        splits = [(split["float_feature_index"], split["border"]) for split in reversed(tree["splits"])]
+        # Below the greater of the features that it divides, and not below the smaller one.
+        splits = [(feature, float(f"{float(short(np.array([border]))[0]):.7g}")) for feature, border in splits]
+        yield {"splits": splits, "leaves": [round(value * UNITS) for value in tree["leaf_values"]]}
 
 
 def main():
@@ -136,9 +136,8 @@ def main():
     model = fit(rows, targets, weights)
     say("fitted", losses(model.predict(rows)), problems)
     if args.out:
-        trees = [dict(zip(("features", "thresholds", "leaves"), in_order(tree["tree_structure"]))) for tree in model.booster_.dump_model()["tree_info"]]
+        lines = ",\n".join(json.dumps(tree, separators=(",", ":")) for tree in trees_of(model))
         with open(args.out, "w", encoding="utf-8") as file:
-            lines = ",\n".join(json.dumps(tree, separators=(",", ":")) for tree in trees)
             file.write(f"[\n{lines}\n]\n")
 
 

@@ -6,26 +6,19 @@ use super::features::FEATURES;
 use super::placement::{RunChoice, TilePlacement};
 use super::rated::RatedSpec;
 use super::shape::Shape;
-use super::trees::{Part, Short, corrections};
+use super::trees::{Short, corrections};
 use crate::choice::Choice;
 use crate::split::Split;
 
-/// Choices whose estimates the first trees correct, those with the least estimates. If there are
-/// several ways to access the operands, each has an equal part of them.
-pub(super) const CORRECTED: usize = 20;
-
-/// Choices that the other trees correct too, those that are then the least.
-pub(super) const CORRECTED_WHOLLY: usize = 4;
-
-/// Choices that are corrected together.
-const TOGETHER: usize = 4;
+/// Choices whose estimates the trees correct, those with the least estimates. If there are several
+/// ways to access the operands, each has an equal part of them.
+pub(super) const CORRECTED: usize = 24;
 
 /// Choices with their estimates, fastest first. The iterator finds the next choice on demand;
 /// nothing is sorted in advance.
 pub struct Ranking<'r> {
-    /// Choices that all trees have corrected, those that the first trees have, and all others. Each
-    /// group follows the one before it.
-    groups: [Vec<Estimated<'r>>; 3],
+    /// Choices that the trees have corrected, and all others, which follow them.
+    groups: [Vec<Estimated<'r>>; 2],
 }
 
 /// A way to access the operands of a problem, with the specs to estimate for it.
@@ -57,10 +50,8 @@ impl Estimated<'_> {
 struct Featured<'r> {
     estimated: Estimated<'r>,
     features: [Short; FEATURES],
-    /// Cycles of the repack kernels, which are not corrected, and the sum of the corrections so
-    /// far.
+    /// Cycles of the repack kernels, which are not corrected.
     before: f64,
-    correction: f64,
 }
 
 impl<'r> Featured<'r> {
@@ -71,30 +62,25 @@ impl<'r> Featured<'r> {
             let placement = TilePlacement::new(rated.spec, shape, sms);
             let (_, features) = rated.features(&placement, run)?;
             let features = features.map(Short::from);
-            Some(Featured { estimated: *estimated, features, before, correction: 0.0 })
+            Some(Featured { estimated: *estimated, features, before })
         };
         all.iter().filter_map(featured).collect()
     }
 
-    /// Corrects the estimates by some of the trees.
-    fn correct(some: &mut [Featured<'r>], part: Part) {
-        for some in some.chunks_mut(TOGETHER) {
-            // The last ones may be fewer; then the first of them fills up.
-            let features: [_; TOGETHER] =
-                std::array::from_fn(|index| &some.get(index).unwrap_or(&some[0]).features);
-            let corrections = corrections(features, part);
-            for (choice, correction) in some.iter_mut().zip(corrections) {
-                choice.correction += correction;
-            }
+    /// The choices with the estimates that the trees correct.
+    fn corrected(all: &[Featured<'r>]) -> Vec<Estimated<'r>> {
+        let mut corrected = Vec::with_capacity(all.len());
+        for some in all.chunks(CORRECTED) {
+            // There may be fewer; then the first of them fills up.
+            let of = |index| &some.get(index).unwrap_or(&some[0]).features;
+            let corrections: [f64; CORRECTED] = corrections(std::array::from_fn(of));
+            corrected.extend(some.iter().zip(corrections).map(|(choice, correction)| {
+                let Featured { estimated, before, .. } = *choice;
+                let cycles = (estimated.cycles - before) * correction.exp() + before;
+                Estimated { cycles, ..estimated }
+            }));
         }
-    }
-
-    fn cycles(&self) -> f64 {
-        (self.estimated.cycles - self.before) * self.correction.exp() + self.before
-    }
-
-    fn estimated(&self) -> Estimated<'r> {
-        Estimated { cycles: self.cycles(), ..self.estimated }
+        corrected
     }
 }
 
@@ -153,11 +139,7 @@ impl<'r> Ranking<'r> {
             known.extend(featured);
             if others.is_empty() { others = left } else { others.extend(left) }
         }
-        Featured::correct(&mut known, Part::First);
-        let partly = keep_least(&mut known, CORRECTED_WHOLLY, Featured::cycles);
-        Featured::correct(&mut known, Part::Rest);
-        let estimated = |some: &[Featured<'r>]| some.iter().map(Featured::estimated).collect();
-        Ranking { groups: [estimated(&known), estimated(&partly), others] }
+        Ranking { groups: [Featured::corrected(&known), others] }
     }
 
     /// Whether there is no choice at all.
