@@ -32,7 +32,7 @@ COMMON = 0.5
 # Choices slower than the best by more than this, as a logarithm, count little.
 REACH = 0.3
 
-# Units of a leaf's values in 1.
+# Units of a leaf's values in 1, as the planner reads them (crates/plan/src/heuristic/trees.rs).
 UNITS = 65536
 
 PARAMETERS = {
@@ -93,7 +93,8 @@ def fit(rows, targets, weights):
 
 
 def trees_of(model):
-    """The model's trees as the planner reads them. CatBoost numbers leaves from the last digit on, so the splits turn round."""
+    """The model's trees as the planner reads them. Of a leaf's number, CatBoost's first
+    split is the last digit, and ours the first one."""
     with tempfile.NamedTemporaryFile(suffix=".json") as file:
         model.save_model(file.name, format="json")
         trees = json.load(file)["oblivious_trees"]

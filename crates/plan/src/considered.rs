@@ -227,10 +227,10 @@ impl Bounds {
     }
 }
 
-/// The widths that only add padding: a narrower one has as many tiles, and divides lines of 64 columns
-/// into pieces of the same or twice the length. From these numbers of tiles for each width.
+/// The widths that only add padding, from the number of tiles of each width. A narrower one has as
+/// many tiles, and divides lines of 64 columns into pieces that are as long or longer.
 fn wide(tiles: &[u64; STEPS]) -> [bool; STEPS] {
-    // The most that a narrower width with as many tiles has.
+    // The length of pieces, as a power of 2: the most of the narrower widths with as many tiles.
     let mut pieces = None;
     std::array::from_fn(|steps| {
         if steps < 2 {

@@ -58,8 +58,8 @@ struct Line {
     #[serde(default)]
     trials: Vec<(String, f64)>,
     heuristic: Option<String>,
-    /// The autotuner's last candidate: its microseconds, and the quartiles of its speed over that of
-    /// the heuristic's pick. Other files have other figures of these names.
+    /// The autotuner's last candidate: its microseconds, and the quartiles of its speed over that
+    /// of the heuristic's pick. Other files have other figures of these names.
     #[serde(default)]
     us: serde_json::Value,
     #[serde(default)]

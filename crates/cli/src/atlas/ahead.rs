@@ -11,8 +11,8 @@ use pgemm_kernels::Spec;
 /// Kernels that each process compiles before some problems are measured.
 const KERNELS_PER_PROCESS: usize = 6;
 
-/// Compiles kernels in several processes. A kernel that one of them cannot compile is compiled again
-/// when it is needed, and its problem's row says why it fails.
+/// Compiles kernels in several processes. A kernel that one of them cannot compile is compiled
+/// again when it is needed, and its problem's row says why it fails.
 ///
 /// # Errors
 /// A process could not be started.

@@ -16,14 +16,14 @@ use super::features::FEATURES;
 const DEPTH: usize = 6;
 const LEAVES: usize = 1 << DEPTH;
 
-/// Trees whose leaves are found before the values of the leaves are added up. What is done in vector
-/// registers is apart from what is not.
+/// Trees whose leaves are found before their values are added up. The leaves are found in vector
+/// registers, and their values are looked up one by one.
 const BLOCK: usize = 16;
 
 struct Tree {
-    /// The feature that each level asks about, and its threshold. A feature above the threshold is a
-    /// 1 among the binary digits of the number of a leaf, whose first one is that of the first
-    /// level.
+    /// The feature that each level asks about, and its threshold. Each answer is a binary digit of
+    /// the number of a leaf, the first level's the first one: 1 where the feature is above the
+    /// threshold.
     splits: [(u8, Short); DEPTH],
     /// Values in units of 1 / [`UNITS`].
     leaves: [i16; LEAVES],

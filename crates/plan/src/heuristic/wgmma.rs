@@ -63,8 +63,8 @@ const FULL_WAVE: (u64, u64) = (19, 20);
 /// along k.
 const L2_BYTES: f64 = 61.4e6;
 
-/// Additional cycles of a launch with clusters when CTAs of a repack kernel are still on the device.
-/// It was fitted to 511×513×1023 in bf16 with 64×48 and 64×64 tiles, with and without clusters.
+/// Additional cycles of a launch with clusters when CTAs of a repack kernel are still on the
+/// device. It was fitted to 511×513×1023 in bf16 with 64×48 and 64×64 tiles, with and without clusters.
 const CLUSTER_CYCLES_AFTER_REPACK: f64 = 300.0;
 
 /// Bytes along k of one MMA.
@@ -78,8 +78,8 @@ const LINE_BYTES: f64 = 128.0;
 pub(super) struct Estimate {
     /// The estimate.
     pub(super) cycles: f64,
-    /// The busiest SM's stages and epilogues; the traffic of the busiest pair of SMs, of DRAM and of
-    /// L2; the reduction of split tiles; and the launch.
+    /// The busiest SM's stages and epilogues; the traffic of the busiest pair of SMs, of DRAM and
+    /// of L2; the reduction of split tiles; and the launch.
     pub(super) busy: f64,
     pub(super) of_pair: f64,
     pub(super) dram: f64,
