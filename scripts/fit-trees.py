@@ -8,7 +8,7 @@ over the estimates. What all choices of a problem have in common counts little, 
 the best count most. Needs numpy and catboost, whose trees ask the same question in all splits of a level.
 
     for run in rule survey races autotune; do pgemm atlas --features benchmarks/results/$run.jsonl > $run.csv; done
-    scripts/fit-trees.py rule.csv survey.csv races.csv autotune.csv --out crates/plan/src/heuristic/trees.json
+    scripts/fit-trees.py rule.csv survey.csv races.csv autotune.csv --out crates/plan/src/heuristic/trees.bin
 """
 
 import argparse
@@ -16,6 +16,7 @@ import collections
 import csv
 import json
 import math
+import struct
 import tempfile
 
 import catboost
@@ -32,13 +33,18 @@ COMMON = 0.5
 # Choices slower than the best by more than this, as a logarithm, count little.
 REACH = 0.3
 
-# Units of a leaf's values in 1, as the planner reads them (crates/plan/src/heuristic/trees.rs).
+# Kernels of runs with this in the name ran in turn, at the same clock. Their timings are the best, and count more.
+IN_TURN = "turns"
+WEIGHT_IN_TURN = 3
+
+# Units of a leaf's values in 1, and the largest byte of a leaf. The planner reads them (crates/plan/src/heuristic/trees.rs).
 UNITS = 65536
+LARGEST = 127
 
 PARAMETERS = {
-    "iterations": 500,
+    "iterations": 1500,
     "depth": 6,
-    "learning_rate": 0.17,
+    "learning_rate": 0.08,
     "l2_leaf_reg": 5,
     "bootstrap_type": "Bernoulli",
     "subsample": 0.8,
@@ -74,12 +80,12 @@ def regrets(of, times, estimates):
 
 def say(title, losses, problems):
     sizes = collections.Counter(run for run, _ in problems)
-
-    def group(run):
-        return run if sizes[run] >= SMALL_RUN else "small runs"
-
-    for run in dict.fromkeys(group(run) for run, _ in problems):
-        part = losses[[index for index, (own, _) in enumerate(problems) if group(own) == run]]
+    groups = {}
+    for loss, (run, _) in zip(losses, problems):
+        groups.setdefault(run if sizes[run] >= SMALL_RUN else "small runs", []).append(loss)
+        groups.setdefault("all in turn" if IN_TURN in run else "all others", []).append(loss)
+    for run, part in groups.items():
+        part = np.array(part)
         print(f"{title:10} {run:34} {len(part):4} problems: mean {math.exp(part.mean()):.4f}, 95 % {math.exp(np.quantile(part, 0.95)):.4f}, worst {math.exp(part.max()):.4f}")
 
 
@@ -93,16 +99,20 @@ def fit(rows, targets, weights):
 
 
 def trees_of(model):
-    """The model's trees as the planner reads them. Of a leaf's number, CatBoost's first
+    """The bytes of the model's trees as the planner reads them. Of a leaf's number, CatBoost's first
     split is the last digit, and ours the first one."""
     with tempfile.NamedTemporaryFile(suffix=".json") as file:
         model.save_model(file.name, format="json")
         trees = json.load(file)["oblivious_trees"]
     for tree in trees:
-        splits = [(split["float_feature_index"], split["border"]) for split in reversed(tree["splits"])]
+        splits = list(reversed(tree["splits"]))
+        features = bytes(split["float_feature_index"] for split in splits)
         # Below the greater of the features that it divides, and not below the smaller one.
-        splits = [(feature, float(f"{float(short(np.array([border]))[0]):.7g}")) for feature, border in splits]
-        yield {"splits": splits, "leaves": [round(value * UNITS) for value in tree["leaf_values"]]}
+        borders = np.maximum([split["border"] for split in splits], 0).astype("<f4").view("<u4") >> 16
+        leaves = np.array(tree["leaf_values"]) * UNITS
+        shift = max(0, math.ceil(math.log2(max(np.abs(leaves).max() / LARGEST, 1))))
+        leaves = np.clip(np.round(leaves / 2**shift), -LARGEST, LARGEST).astype("i1")
+        yield features + borders.astype("<u2").tobytes() + struct.pack("B", shift) + leaves.tobytes()
 
 
 def main():
@@ -115,7 +125,8 @@ def main():
     # them.
     total = np.log(times + before)
     best = np.array([total[of == p].min() for p in range(len(problems))])
-    weights = np.exp(-(total - best[of]) / REACH) + 0.05
+    in_turn = np.array([IN_TURN in run for run, _ in problems])
+    weights = (np.exp(-(total - best[of]) / REACH) + 0.05) * np.where(in_turn[of], WEIGHT_IN_TURN, 1)
     errors = np.log(times / estimates)
     sums = np.bincount(of, weights)
     mean = np.bincount(of, weights * errors) / sums
@@ -137,9 +148,8 @@ def main():
     model = fit(rows, targets, weights)
     say("fitted", losses(model.predict(rows)), problems)
     if args.out:
-        lines = ",\n".join(json.dumps(tree, separators=(",", ":")) for tree in trees_of(model))
-        with open(args.out, "w", encoding="utf-8") as file:
-            file.write(f"[\n{lines}\n]\n")
+        with open(args.out, "wb") as file:
+            file.writelines(trees_of(model))
 
 
 main()

@@ -6,19 +6,23 @@ use super::features::FEATURES;
 use super::placement::{RunChoice, TilePlacement};
 use super::rated::RatedSpec;
 use super::shape::Shape;
-use super::trees::{Short, corrections};
+use super::trees::{Short, Trees, corrections};
 use crate::choice::Choice;
 use crate::split::Split;
 
-/// Choices whose estimates the trees correct, those with the least estimates. If there are several
+/// Choices whose estimates the first trees correct, those with the least estimates. If there are several
 /// ways to access the operands, each has an equal part of them.
 pub(super) const CORRECTED: usize = 24;
+
+/// Choices that all trees correct, those which the first trees find best.
+pub(super) const FINALISTS: usize = 8;
 
 /// Choices with their estimates, fastest first. The iterator finds the next choice on demand;
 /// nothing is sorted in advance.
 pub struct Ranking<'r> {
-    /// Choices that the trees have corrected, and all others, which follow them.
-    groups: [Vec<Estimated<'r>>; 2],
+    /// Choices that all trees have corrected, those that the first trees have corrected, and all
+    /// others. Each group follows the one before.
+    groups: [Vec<Estimated<'r>>; 3],
 }
 
 /// A way to access the operands of a problem, with the specs to estimate for it.
@@ -67,13 +71,13 @@ impl<'r> Featured<'r> {
         all.iter().filter_map(featured).collect()
     }
 
-    /// The choices with the estimates that the trees correct.
-    fn corrected(all: &[Featured<'r>]) -> Vec<Estimated<'r>> {
+    /// The choices with the estimates that these trees correct, `N` at a time.
+    fn corrected<const N: usize>(all: &[Featured<'r>], trees: Trees) -> Vec<Estimated<'r>> {
         let mut corrected = Vec::with_capacity(all.len());
-        for some in all.chunks(CORRECTED) {
+        for some in all.chunks(N) {
             // There may be fewer; then the first of them fills up.
             let of = |index| &some.get(index).unwrap_or(&some[0]).features;
-            let corrections: [f64; CORRECTED] = corrections(std::array::from_fn(of));
+            let corrections: [f64; N] = corrections(trees, std::array::from_fn(of));
             corrected.extend(some.iter().zip(corrections).map(|(choice, correction)| {
                 let Featured { estimated, before, .. } = *choice;
                 let cycles = (estimated.cycles - before) * correction.exp() + before;
@@ -81,6 +85,17 @@ impl<'r> Featured<'r> {
             }));
         }
         corrected
+    }
+
+    /// The choices that the first trees find best, with the estimates that all trees correct, and
+    /// the others with those that the first trees correct.
+    fn finalists_and_others(all: Vec<Featured<'r>>) -> [Vec<Estimated<'r>>; 2] {
+        let first = Featured::corrected::<CORRECTED>(&all, Trees::First);
+        let mut all: Vec<_> = all.into_iter().zip(first).collect();
+        let others = keep_least(&mut all, FINALISTS, |(_, choice)| choice.cycles);
+        let finalists: Vec<_> = all.into_iter().map(|(choice, _)| choice).collect();
+        let others = others.into_iter().map(|(_, choice)| choice).collect();
+        [Featured::corrected::<FINALISTS>(&finalists, Trees::All), others]
     }
 }
 
@@ -139,7 +154,8 @@ impl<'r> Ranking<'r> {
             known.extend(featured);
             if others.is_empty() { others = left } else { others.extend(left) }
         }
-        Ranking { groups: [Featured::corrected(&known), others] }
+        let [finalists, corrected] = Featured::finalists_and_others(known);
+        Ranking { groups: [finalists, corrected, others] }
     }
 
     /// Whether there is no choice at all.

@@ -8,7 +8,7 @@ use super::features::{FEATURES, features};
 use super::ffma::FfmaModel;
 use super::placement::{RunChoice, TilePlacement};
 use super::shape::Shape;
-use super::trees::{Short, corrections};
+use super::trees::{Short, Trees, corrections};
 use super::wgmma::{LeastCycles, TileCycles, WgmmaModel};
 use crate::choice::Choice;
 
@@ -50,7 +50,7 @@ impl RatedSpec {
         let placement = TilePlacement::new(self.spec, shape, sms);
         match self.features(&placement, run) {
             Some((cycles, features)) => {
-                let [correction] = corrections([&features.map(Short::from)]);
+                let [correction] = corrections(Trees::All, [&features.map(Short::from)]);
                 cycles * correction.exp()
             }
             None => self.estimator(&placement)(run),

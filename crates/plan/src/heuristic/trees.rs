@@ -1,14 +1,17 @@
 //! Boosted trees that correct the estimates of wgmma kernels. `scripts/fit-trees.py` writes
-//! `trees.json` from surveys of drawn problems, and says what the trees gain on problems that they
+//! `trees.bin` from surveys of drawn problems, and says what the trees gain on problems that they
 //! were not fitted to.
 //!
 //! All splits of a level ask the same question, as in the trees of CatBoost (Prokhorenkova et al.,
 //! "CatBoost: unbiased boosting with categorical features", 2018). So the answers of a tree are the
 //! digits of the number of a leaf, and several choices are looked up together without a branch.
+//!
+//! A tree of the file has [`TREE_BYTES`] bytes: the features of its levels, a byte each; their
+//! thresholds, each a [`Short`] of two bytes, the lower one first; a shift, a byte; and its leaves, a
+//! signed byte each. A leaf's value is its byte times two to the power of the shift, in units of
+//! 1 / [`UNITS`].
 
 use std::sync::LazyLock;
-
-use serde::Deserialize;
 
 use super::features::FEATURES;
 
@@ -16,10 +19,20 @@ use super::features::FEATURES;
 const DEPTH: usize = 6;
 const LEAVES: usize = 1 << DEPTH;
 
+/// Bytes of a tree in the file.
+const TREE_BYTES: usize = 3 * DEPTH + 1 + LEAVES;
+
+/// The largest shift: leaves are below one half.
+const MOST_SHIFT: u8 = 8;
+
+/// The trees that judge many choices. All trees judge those that these find best.
+const FIRST_TREES: usize = 160;
+
 /// Trees whose leaves are found before their values are added up. The leaves are found in vector
 /// registers, and their values are looked up one by one.
 const BLOCK: usize = 16;
 
+#[derive(Clone, Copy)]
 struct Tree {
     /// The feature that each level asks about, and its threshold. Each answer is a binary digit of
     /// the number of a leaf, the first level's the first one: 1 where the feature is above the
@@ -29,20 +42,12 @@ struct Tree {
     leaves: [i16; LEAVES],
 }
 
-/// A tree in the file.
-#[derive(Deserialize)]
-struct FileTree {
-    splits: [(u8, Short); DEPTH],
-    leaves: Vec<i16>,
-}
-
-/// Units of a leaf's values in 1. All leaves are below one half.
+/// Units of a leaf's values in 1.
 const UNITS: f64 = 65_536.0;
 
 /// A number that is not negative, with a precision of 8 bits: the first half of an [`f32`]. It
 /// halves the memory of the trees' splits.
-#[derive(Clone, Copy, Debug, Default, PartialEq, PartialOrd, Deserialize)]
-#[serde(from = "f32")]
+#[derive(Clone, Copy, Debug, Default, PartialEq, PartialOrd)]
 pub(super) struct Short(i16);
 
 impl From<f32> for Short {
@@ -51,16 +56,31 @@ impl From<f32> for Short {
     }
 }
 
-static TREES: LazyLock<Vec<Tree>> = LazyLock::new(|| read(include_str!("trees.json")));
+static TREES: LazyLock<Vec<Tree>> = LazyLock::new(|| read(include_bytes!("trees.bin")));
+
+/// The trees that correct an estimate.
+#[derive(Clone, Copy)]
+pub(super) enum Trees {
+    All,
+    /// The first ones alone, which correct most of an error.
+    First,
+}
 
 /// The logarithms of the factors by which estimates of choices with these features are too short.
 /// Of many choices each costs little, since their features are compared with a threshold in a few
 /// vector instructions.
-pub(super) fn corrections<const N: usize>(choices: [&[Short; FEATURES]; N]) -> [f64; N] {
+pub(super) fn corrections<const N: usize>(
+    trees: Trees,
+    choices: [&[Short; FEATURES]; N],
+) -> [f64; N] {
+    let trees = match trees {
+        Trees::All => &TREES[..],
+        Trees::First => &TREES[..FIRST_TREES.min(TREES.len())],
+    };
     let features = std::array::from_fn(|feature| choices.map(|choice| choice[feature]));
     let mut sums = [0; N];
     let mut places = [[0; N]; BLOCK];
-    for trees in TREES.chunks(BLOCK) {
+    for trees in trees.chunks(BLOCK) {
         for (places, tree) in places.iter_mut().zip(trees) {
             *places = tree.places(&features);
         }
@@ -73,17 +93,22 @@ pub(super) fn corrections<const N: usize>(choices: [&[Short; FEATURES]; N]) -> [
     sums.map(|units| f64::from(units) / UNITS)
 }
 
-impl FileTree {
-    /// The tree, if it knows its features and has all leaves.
-    fn whole(self) -> Option<Tree> {
-        let FileTree { splits, leaves } = self;
-        let known = splits.iter().all(|(feature, _)| usize::from(*feature) < FEATURES);
-        let leaves = leaves.try_into().ok()?;
-        known.then_some(Tree { splits, leaves })
-    }
-}
-
 impl Tree {
+    /// The tree with these bytes, if it knows its features.
+    fn of(bytes: &[u8; TREE_BYTES]) -> Option<Tree> {
+        let (splits, leaves) = bytes.split_at(3 * DEPTH);
+        let (features, thresholds) = splits.split_at(DEPTH);
+        let threshold = |level: usize| {
+            Short(i16::from_le_bytes([thresholds[2 * level], thresholds[2 * level + 1]]))
+        };
+        let (&shift, leaves) = leaves.split_first()?;
+        let known = features.iter().all(|feature| usize::from(*feature) < FEATURES);
+        (known && shift <= MOST_SHIFT).then(|| Tree {
+            splits: std::array::from_fn(|level| (features[level], threshold(level))),
+            leaves: std::array::from_fn(|leaf| i16::from(leaves[leaf] as i8) << shift),
+        })
+    }
+
     /// The numbers of the leaves that features lead to.
     fn places<const N: usize>(&self, features: &[[Short; N]; FEATURES]) -> [i16; N] {
         let mut places = [0; N];
@@ -96,11 +121,11 @@ impl Tree {
     }
 }
 
-/// Reads the trees of a file. A file that does not have the form gives none, which the test of this
+/// Reads the trees of a file. There are none if it does not have the form, which the test of this
 /// module finds.
-fn read(text: &str) -> Vec<Tree> {
-    let trees: Vec<FileTree> = serde_json::from_str(text).unwrap_or_default();
-    trees.into_iter().filter_map(FileTree::whole).collect()
+fn read(bytes: &[u8]) -> Vec<Tree> {
+    let (trees, []) = bytes.as_chunks() else { return vec![] };
+    trees.iter().map(Tree::of).collect::<Option<_>>().unwrap_or_default()
 }
 
 #[cfg(test)]
@@ -109,24 +134,28 @@ mod tests {
 
     #[test]
     fn all_trees_of_the_file_are_read() {
-        let lines = include_str!("trees.json").lines().filter(|line| line.starts_with('{'));
-        assert_eq!(TREES.len(), lines.count());
-        assert!(TREES.len() >= 20, "{}", TREES.len());
+        assert_eq!(TREES.len() * TREE_BYTES, include_bytes!("trees.bin").len());
+        assert!(TREES.len() > FIRST_TREES, "{}", TREES.len());
         for tree in TREES.iter() {
             assert!(tree.leaves.iter().any(|leaf| *leaf != 0));
         }
     }
 
-    /// A tree whose leaves have their own numbers, in a file.
-    fn file() -> String {
-        let leaves: Vec<_> = (0..LEAVES).collect();
-        let splits = "[[3,1.0],[4,2.0],[4,4.0],[5,0.0],[5,8.0],[6,0.5]]";
-        format!(r#"[{{"splits":{splits},"leaves":{leaves:?}}}]"#)
+    /// The questions of a tree, and the tree in a file, whose leaves have their own numbers.
+    const SPLITS: [(u8, f32); DEPTH] = [(3, 1.0), (4, 2.0), (4, 4.0), (5, 0.0), (5, 8.0), (6, 0.5)];
+
+    fn file() -> Vec<u8> {
+        let thresholds = SPLITS.map(|(_, threshold)| Short::from(threshold).0.to_le_bytes());
+        let mut file = SPLITS.map(|(feature, _)| feature).to_vec();
+        file.extend(thresholds.as_flattened());
+        file.push(3);
+        file.extend(0..LEAVES as u8);
+        file
     }
 
     #[test]
     fn features_lead_to_their_leaves() {
-        let [tree] = &read(&file())[..] else { panic!() };
+        let [tree] = read(&file())[..] else { panic!() };
         let of = |[three, four, five, six]: [f32; 4]| {
             let mut features = [Short::default(); FEATURES];
             features[3..7].copy_from_slice(&[three, four, five, six].map(Short::from));
@@ -145,20 +174,18 @@ mod tests {
         .map(of);
         let features = std::array::from_fn(|feature| choices.map(|choice| choice[feature]));
         assert_eq!(tree.places(&features), [0, 0, 32, 16, 24, 4, 6, 63]);
-        assert!(tree.leaves.into_iter().eq(0..LEAVES as i16));
+        assert!(tree.leaves.into_iter().eq((0..LEAVES as i16).map(|leaf| 8 * leaf)));
     }
 
     #[test]
     fn damaged_files_give_no_trees() {
         let file = file();
-        for (from, to) in [
-            ("[3,", "[99,"),
-            (", 63]", "]"),
-            (", 63]", ", 63, 64]"),
-            (",[6,0.5]", ""),
-            (", 62", ", 40000"),
-        ] {
-            assert!(read(&file.replacen(from, to, 1)).is_empty(), "{from}");
+        assert_eq!(read(&[&file[..], &file[..]].concat()).len(), 2);
+        for (at, byte) in [(0, 99), (3 * DEPTH, 40)] {
+            let mut damaged = file.clone();
+            damaged[at] = byte;
+            assert!(read(&damaged).is_empty(), "{at}");
         }
+        assert!(read(&file[1..]).is_empty());
     }
 }
