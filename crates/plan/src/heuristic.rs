@@ -4,14 +4,16 @@
 //! [`cycles`] is the whole model. It adds up the stages and epilogues of the busiest SM, where each
 //! stage is bound by the tensor cores, shared memory, L2 or the latency of a load. It combines them
 //! with the traffic of L2 and of DRAM, then adds the reduction of split tiles and the launch.
-//! Boosted trees correct the least estimates of wgmma kernels from the same quantities.
+//! Boosted trees correct the least estimates of wgmma kernels from the same quantities: some trees
+//! correct all of these, and all trees those that come out best.
 //!
 //! The constants and the trees are fitted to timings of kernels on an H200, in
 //! `benchmarks/results`: drawn problems (`rule.jsonl`), the suite (`survey.jsonl`), races of large
 //! problems (`races.jsonl`) and trials of the autotuner (`autotune.jsonl`). `pgemm atlas --fit` fits
 //! the [`Constants`] to the first two and `scripts/fit-trees.py` the trees to all; the script also
-//! says what picks lose on problems that were held out from the trees. `pgemm atlas --judge` says what the picks lose on stored timings, and a test of the
-//! crate `pgemm-bench` holds that below a limit.
+//! says what picks lose on problems that were held out from the trees. `pgemm atlas --judge` says
+//! what the picks lose on stored timings, and a test of the crate `pgemm-bench` holds that below a
+//! limit.
 
 mod constants;
 mod dmma;

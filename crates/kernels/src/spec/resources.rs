@@ -54,6 +54,10 @@ const UNITS_REGISTERS: u32 = 8;
 /// Most registers of the loads of one stage. With more, ptxas 13.0 spills.
 const MOST_UNITS_REGISTERS: u32 = 144;
 
+/// The same for elements of one byte in tiles whose rows are longer than a swizzle, so that a chunk
+/// of a row lies in one of two places.
+const MOST_UNITS_REGISTERS_OF_LONG_ROWS: u32 = 136;
+
 /// Most stages whose loads are in flight together. The code of a stage is repeated for each.
 const MOST_STAGES_IN_FLIGHT: u32 = 3;
 
@@ -62,8 +66,7 @@ const MOST_STAGES_IN_FLIGHT: u32 = 3;
 const LOADER_OTHER: u32 = 56;
 const LOADER_OTHER_OF_STAGES: u32 = 72;
 
-/// Additional registers of such a thread for elements of one byte in tiles whose rows are longer
-/// than a swizzle, so that a chunk of a row lies in one of two places.
+/// Additional registers of such a thread for tiles with such long rows.
 const LOADER_OTHER_OF_LONG_ROWS: u32 = 16;
 
 /// Maximum number of sums of a thread for which half the registers of an SM suffice for a CTA.
@@ -445,9 +448,13 @@ impl Spec {
         let of_stage = by_threads.map(chunks).sum::<usize>() as u32 * UNITS_REGISTERS;
         let long_rows = self.a.bytes() == 1
             && SwizzleMode::B128.span_bytes().is_some_and(|span| self.tile.k > span);
-        let other = LOADER_OTHER + if long_rows { LOADER_OTHER_OF_LONG_ROWS } else { 0 };
+        let [other, most] = if long_rows {
+            [LOADER_OTHER + LOADER_OTHER_OF_LONG_ROWS, MOST_UNITS_REGISTERS_OF_LONG_ROWS]
+        } else {
+            [LOADER_OTHER, MOST_UNITS_REGISTERS]
+        };
         let available = self.resources().registers.budget.producer.saturating_sub(other);
-        [of_stage, available.min(MOST_UNITS_REGISTERS)]
+        [of_stage, available.min(most)]
     }
 
     /// Number of stages whose loads are in flight together if threads load operands: as many as
