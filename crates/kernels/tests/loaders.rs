@@ -82,7 +82,8 @@ fn assemblers_take_them_without_spills() {
         "bf16-kk-bf16-128x128x64-s5-w1-c1x1-threads_ab",
         "bf16-mn-bf16-128x192x64-s4-w2-c1x1-threads_a",
         "bf16-kkm-bf16-128x200x32-s4-w2-c1x1-threads_ab",
-        "e4m3-kk-bf16-64x128x256-s4-w1-c1x1-p128-threads_b",
+        "e4m3-kk-bf16-64x112x256-s4-w1-c1x1-p128-threads_b",
+        "s8-kk-s32-64x48x256-s4-w1-c1x1-threads_ab",
     ];
     for assembler in assemblers() {
         for name in SPECS.iter().chain(&more) {
@@ -102,10 +103,12 @@ fn what_they_lack_is_refused() {
         ("bf16-kk-bf16-192x64x64-s4-w3-c1x1-threads_b", "1 or 2 consumers"),
         ("bf16-kk-bf16-64x64x64-s4-w1-c1x1-threads_a-resident", "one product"),
         ("bf16-kk-bf16-256x128x64-s3-w2-c1x1-threads_ab", "smaller tile"),
-        // Surveys on an H200 found that ptxas 13.0 spills 12 bytes of these.
+        // Surveys on an H200 found that ptxas 13.0 spills 12 bytes of these. Of the last one,
+        // ptxas 12.4 spills 28 bytes.
         ("e4m3-kkm-bf16-128x96x256-s3-w2-c1x4-p128-threads_b", "smaller tile"),
         ("e4m3-kk-bf16-64x144x256-s4-w1-c1x1-p128-threads_b", "smaller tile"),
         ("s8-kk-s32-64x144x256-s4-w1-c1x1-threads_b", "smaller tile"),
+        ("e4m3-kk-bf16-64x128x256-s4-w1-c1x1-p128-threads_b", "smaller tile"),
     ] {
         let error: SpecError = spec(name).validate().unwrap_err();
         assert!(error.to_string().contains(reason), "{name}: {error}");

@@ -55,8 +55,8 @@ const UNITS_REGISTERS: u32 = 8;
 const MOST_UNITS_REGISTERS: u32 = 144;
 
 /// The same for elements of one byte in tiles whose rows are longer than a swizzle, so that a chunk
-/// of a row lies in one of two places.
-const MOST_UNITS_REGISTERS_OF_LONG_ROWS: u32 = 136;
+/// of a row lies in one of two places. ptxas 12.4 spills with more.
+const MOST_UNITS_REGISTERS_OF_LONG_ROWS: u32 = 112;
 
 /// Most stages whose loads are in flight together. The code of a stage is repeated for each.
 const MOST_STAGES_IN_FLIGHT: u32 = 3;
