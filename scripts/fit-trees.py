@@ -33,11 +33,13 @@ COMMON = 0.5
 # Choices slower than the best by more than this, as a logarithm, count little.
 REACH = 0.3
 
-# Kernels of runs with this in the name ran in turn, at the same clock. Their timings are the best, and count more.
+# The kernels of a problem ran in turn, at the same clock, in runs with this in the name. These
+# timings are disturbed least, and count more.
 IN_TURN = "turns"
 WEIGHT_IN_TURN = 3
 
-# Units of a leaf's values in 1, and the largest byte of a leaf. The planner reads them (crates/plan/src/heuristic/trees.rs).
+# Units of a leaf's values in 1, and the largest byte of a leaf. The planner reads the leaves, in
+# crates/plan/src/heuristic/trees.rs.
 UNITS = 65536
 LARGEST = 127
 

@@ -4,8 +4,8 @@
 //! [`cycles`] is the whole model. It adds up the stages and epilogues of the busiest SM, where each
 //! stage is bound by the tensor cores, shared memory, L2 or the latency of a load. It combines them
 //! with the traffic of L2 and of DRAM, then adds the reduction of split tiles and the launch.
-//! Boosted trees correct the least estimates of wgmma kernels from the same quantities: some trees
-//! correct all of these, and all trees those that come out best.
+//! Boosted trees correct the least estimates of wgmma kernels from the same quantities. The
+//! first trees correct some dozen of these estimates, and all trees correct the least of them.
 //!
 //! The constants and the trees are fitted to timings of kernels on an H200, in
 //! `benchmarks/results`: drawn problems (`rule.jsonl`), the suite (`survey.jsonl`), races of large

@@ -10,8 +10,8 @@ use super::trees::{Short, Trees, corrections};
 use crate::choice::Choice;
 use crate::split::Split;
 
-/// Choices whose estimates the first trees correct, those with the least estimates. If there are several
-/// ways to access the operands, each has an equal part of them.
+/// Choices whose estimates the first trees correct, those with the least estimates. If there are
+/// several ways to access the operands, each has an equal part of them.
 pub(super) const CORRECTED: usize = 24;
 
 /// Choices that all trees correct, those which the first trees find best.

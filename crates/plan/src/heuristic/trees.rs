@@ -22,10 +22,11 @@ const LEAVES: usize = 1 << DEPTH;
 /// Bytes of a tree in the file.
 const TREE_BYTES: usize = 3 * DEPTH + 1 + LEAVES;
 
-/// The largest shift: leaves are below one half.
+/// The largest shift, with which a leaf still fits into 16 bits.
 const MOST_SHIFT: u8 = 8;
 
-/// The trees that judge many choices. All trees judge those that these find best.
+/// The number of trees, from the first on, that correct many choices. All trees correct the choices
+/// that come out best.
 const FIRST_TREES: usize = 160;
 
 /// Trees whose leaves are found before their values are added up. The leaves are found in vector
