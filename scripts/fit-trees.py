@@ -9,6 +9,10 @@ the best count most. Needs numpy and catboost, whose trees ask the same question
 
     for run in rule survey races autotune; do pgemm atlas --features benchmarks/results/$run.jsonl > $run.csv; done
     scripts/fit-trees.py rule.csv survey.csv races.csv autotune.csv --out crates/plan/src/heuristic/trees.bin
+
+With --tiles it fits the trees that correct the bounds of tiles instead, from what `pgemm atlas --tile-features` prints for drawn
+problems. These are fitted to the estimates that the other trees correct, so they are fitted anew after them. No timing is needed.
+scripts/fit-tile-trees.sh draws the problems and fits these trees.
 """
 
 import argparse
@@ -43,6 +47,15 @@ WEIGHT_IN_TURN = 3
 UNITS = 65536
 LARGEST = 127
 
+# The same two for tiles, whose estimates have no noise, and the weight of all others.
+COMMON_OF_TILES = 0.3
+REACH_OF_TILES = 0.1
+LEAST_WEIGHT_OF_TILES = 0.02
+
+# Tiles whose bounds the planner corrects, and numbers of tiles whose kernels it could then estimate.
+BOUNDED = 40
+ESTIMATED = (4, 6, 8, 10)
+
 PARAMETERS = {
     "iterations": 1500,
     "depth": 6,
@@ -57,6 +70,7 @@ PARAMETERS = {
     "allow_writing_files": False,
     "verbose": False,
 }
+PARAMETERS_OF_TILES = PARAMETERS | {"iterations": 120, "learning_rate": 0.2, "subsample": 0.5, "border_count": 128}
 
 
 def read(paths):
@@ -96,8 +110,14 @@ def short(numbers):
     return (np.maximum(numbers, 0).astype(np.float32).view(np.uint32) >> 16 << 16).view(np.float32)
 
 
-def fit(rows, targets, weights):
-    return catboost.CatBoostRegressor(**PARAMETERS).fit(rows, targets, sample_weight=weights)
+def fit(rows, targets, weights, parameters=PARAMETERS):
+    return catboost.CatBoostRegressor(**parameters).fit(rows, targets, sample_weight=weights)
+
+
+def without_common(of, targets, weights, common):
+    """The targets without all but this part of their mean over the choices of a problem."""
+    mean = np.bincount(of, weights * targets) / np.bincount(of, weights)
+    return targets - (1 - common) * mean[of]
 
 
 def trees_of(model):
@@ -117,11 +137,72 @@ def trees_of(model):
         yield features + borders.astype("<u2").tobytes() + struct.pack("B", shift) + leaves.tobytes()
 
 
+def read_tiles(paths):
+    """Numbers of the problems with their ways of access, of the files, and logarithms of the least estimates and of the bounds,
+    and the features."""
+    of, files, cycles, bounds, rows = [], [], [], [], []
+    count = -1
+    for index, path in enumerate(paths):
+        last = None
+        with open(path, encoding="utf-8") as file:
+            next(file)
+            for line in file:
+                problem, access, numbers = line.split(",", 2)
+                if (problem, access) != last:
+                    last = (problem, access)
+                    count += 1
+                least, bound, *features = map(float, numbers.split(","))
+                of.append(count)
+                files.append(index)
+                cycles.append(math.log(least))
+                bounds.append(math.log(bound))
+                rows.append(np.array(features, dtype=np.float32))
+    return np.array(of), np.array(files), np.array(cycles), np.array(bounds), short(np.array(rows))
+
+
+def lost_by_tiles(of, excess, bounds, corrections, problems):
+    """What is lost by estimating only some tiles of these problems, a column for each number of them."""
+    starts = np.searchsorted(of, np.arange(of.max() + 2))
+    lost = []
+    for problem in problems:
+        tiles = slice(starts[problem], starts[problem + 1])
+        bounded = np.argsort(bounds[tiles])[:BOUNDED]
+        order = bounded[np.argsort((bounds[tiles] + corrections[tiles])[bounded])]
+        lost.append([excess[tiles][order[:count]].min() for count in ESTIMATED])
+    return np.array(lost)
+
+
+def fit_tiles(paths, out):
+    of, files, cycles, bounds, rows = read_tiles(paths)
+    least = np.full(of.max() + 1, np.inf)
+    np.minimum.at(least, of, cycles)
+    excess = cycles - least[of]
+    weights = np.exp(-excess / REACH_OF_TILES) + LEAST_WEIGHT_OF_TILES
+    targets = without_common(of, cycles - bounds, weights, COMMON_OF_TILES)
+    held = np.random.RandomState(1).permutation(of.max() + 1) % FOLDS == 0
+    problems = np.flatnonzero(held)
+    fitted = ~held[of]
+    model = fit(rows[fitted], targets[fitted], weights[fitted], PARAMETERS_OF_TILES)
+    file_of = files[np.searchsorted(of, problems)]
+    for title, corrections in [("bounds", np.zeros(len(of))), ("held out", model.predict(rows))]:
+        lost = lost_by_tiles(of, excess, bounds, corrections, problems)
+        for name, part in [*((path, lost[file_of == index]) for index, path in enumerate(paths)), ("all", lost)]:
+            columns = (f"{count} tiles {math.exp(column.mean()):.4f}, 95 % {math.exp(np.quantile(column, 0.95)):.4f}" for count, column in zip(ESTIMATED, part.T))
+            print(f"{title:10} {name:24} {len(part):5} problems: {'; '.join(columns)}")
+    if out:
+        with open(out, "wb") as file:
+            file.writelines(trees_of(fit(rows, targets, weights, PARAMETERS_OF_TILES)))
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("files", nargs="+", metavar="FILE")
+    parser.add_argument("--tiles", action="store_true", help="fit the trees that correct the bounds of tiles")
     parser.add_argument("--out", metavar="FILE")
     args = parser.parse_args()
+    if args.tiles:
+        fit_tiles(args.files, args.out)
+        return
     of, problems, times, estimates, before, rows = read(args.files)
     # The trees correct kernels alone. A pick is made from kernels with the repack kernels before
     # them.
@@ -130,9 +211,7 @@ def main():
     in_turn = np.array([IN_TURN in run for run, _ in problems])
     weights = (np.exp(-(total - best[of]) / REACH) + 0.05) * np.where(in_turn[of], WEIGHT_IN_TURN, 1)
     errors = np.log(times / estimates)
-    sums = np.bincount(of, weights)
-    mean = np.bincount(of, weights * errors) / sums
-    targets = errors - (1 - COMMON) * mean[of]
+    targets = without_common(of, errors, weights, COMMON)
 
     def losses(corrections):
         return regrets(of, total, np.log(estimates * np.exp(corrections) + before))

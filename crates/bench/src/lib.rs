@@ -72,4 +72,5 @@ pub use stream::{
 pub use suite::{Family, NotMeasured, Shapes, Suite};
 pub use survey::{
     ChoiceSource, Fit, Judgement, Survey, SurveyOptions, SurveyRow, Surveyor, features, fit, judge,
+    tile_feature_names, tile_features,
 };

@@ -5,6 +5,7 @@
 mod device;
 mod fit;
 mod judge;
+mod tiles;
 
 use std::collections::HashSet;
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -28,6 +29,7 @@ use crate::machine::Machine;
 pub use device::Surveyor;
 pub use fit::{Fit, fit};
 pub use judge::{Judgement, features, judge};
+pub use tiles::{tile_feature_names, tile_features};
 
 /// The schema version of [`Survey`]. It increases when a field changes its meaning or disappears.
 const SCHEMA: u32 = 2;

@@ -114,6 +114,10 @@ pub struct Args {
     /// estimates from, as comma-separated values. scripts/fit-trees.py reads them.
     #[arg(long, value_name = "FILE", conflicts_with_all = ["judge", "show", "list", "json", "against"])]
     features: Option<PathBuf>,
+    /// Print the tiles that the planner bounds for each problem, with the features that the trees
+    /// correct bounds from, as comma-separated values. scripts/fit-trees.py reads them.
+    #[arg(long, conflicts_with_all = ["features", "judge", "show", "list", "json", "against", "survey"])]
+    tile_features: bool,
     /// Fit the constants of the heuristic's cost model to the timings of such a file, and print
     /// them; may be given several times. This needs no GPU.
     #[arg(long, value_name = "FILE", conflicts_with_all = ["features", "judge", "show", "list", "json", "against"])]
@@ -201,6 +205,9 @@ pub fn run(args: &Args) -> Result<Verdict, Failure> {
     let mut work = args.work(elements, &majors)?;
     if args.list {
         return list(&work, &config, elements);
+    }
+    if args.tile_features {
+        return model::tile_features(&work, &config, elements);
     }
     if let Some(path) = &args.survey {
         return survey(args, &work, (config, elements), path);

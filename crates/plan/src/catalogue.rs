@@ -8,10 +8,12 @@ use pgemm_kernels::{
     Instruction, Loader, OutputMajor, PRODUCTS, Product, Spec, SpecError, Terms, catalogue,
 };
 
-use crate::considered::Table;
+use crate::config::Config;
+use crate::considered::{Table, TileSample};
 use crate::error::Result;
-use crate::heuristic::{RatedSpec, Shape};
+use crate::heuristic::{RatedSpec, Shape, SpecGroup};
 use crate::layout::Major;
+use crate::operands::{OperandAlignment, PlannedProblem};
 use crate::precision::Precision;
 use crate::problem::Problem;
 use crate::split::Split;
@@ -111,15 +113,44 @@ pub(crate) fn considered_for(
     swapped: Option<bool>,
     split: Option<Split>,
     alone: bool,
-) -> Vec<&'static RatedSpec> {
+) -> Vec<SpecGroup<Vec<&'static RatedSpec>>> {
     let [a, b] = operands;
     let instruction = Product::of(a, b).map(|product| product.instruction);
     if instruction != Some(Instruction::Wgmma) || precision.terms().is_some() {
-        return rated_for(problem, operands, output, precision, swapped).collect();
+        let specs = rated_for(problem, operands, output, precision, swapped).collect();
+        return vec![SpecGroup { specs, least: None }];
     }
-    let majors = [problem.a.major, problem.b.major].map(operand_major);
-    let table = Table::of(([a, b, output], precision, majors, loaders));
+    let table = table_of(problem, (operands, output, precision), loaders);
     table.considered(shape, sms, swapped, split, alone)
+}
+
+/// The kernels of the rule for a problem as its kernel sees it.
+fn table_of(
+    problem: &Problem,
+    ([a, b], output, precision): ([Element; 2], Element, Precision),
+    loaders: [Loader; 2],
+) -> &'static Table {
+    let majors = [problem.a.major, problem.b.major].map(operand_major);
+    Table::of(([a, b, output], precision, majors, loaders))
+}
+
+/// The tiles with the least bounds for a problem, for each way to access its operands. Nothing is
+/// returned for types without wgmma kernels in the rule. `scripts/fit-trees.py` fits the trees that
+/// correct the bounds to such samples.
+pub fn tile_samples(problem: &Problem, config: &Config, sms: u32) -> Vec<Vec<TileSample>> {
+    let accesses = PlannedProblem::candidates(problem, config, OperandAlignment::ALIGNED);
+    let samples = |planned: &PlannedProblem| {
+        let PlannedProblem { problem, config, accesses, .. } = planned;
+        let (operands @ [a, b], precision) = (config.operands(), config.precision());
+        let instruction = Product::of(a, b).map(|product| product.instruction);
+        if instruction != Some(Instruction::Wgmma) || precision.terms().is_some() {
+            return None;
+        }
+        let types = (operands, config.output_dtype(), precision);
+        let table = table_of(problem, types, accesses.loaders());
+        Some(table.samples(Shape::of_planned(planned), sms))
+    };
+    accesses.iter().filter_map(samples).collect()
 }
 
 /// The specs for a problem as its kernel sees it. They include specs that swap A and B, unless

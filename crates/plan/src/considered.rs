@@ -1,6 +1,9 @@
-//! The kernels that the planner considers for a problem. Of the thousands that the catalogue's rule
-//! allows, a bound on the time that is computed in a few nanoseconds leaves some dozen tiles; their
-//! clusters are then estimated by the whole model.
+//! The kernels that the planner considers for a problem. The catalogue's rule allows thousands, in
+//! hundreds of tiles. A bound on the time of each tile, which is computed in a few nanoseconds,
+//! leaves some dozen tiles. Boosted trees correct the bounds of these, and the clusters of the best
+//! tiles are estimated by the whole model.
+
+mod bounds;
 
 use std::collections::HashMap;
 use std::sync::{Mutex, PoisonError};
@@ -8,25 +11,27 @@ use std::sync::{Mutex, PoisonError};
 use pgemm_ir::{Element, OperandMajor};
 use pgemm_kernels::{Cluster, Loader, OutputMajor, Spec, catalogue};
 
-use crate::heuristic::{LeastCycles, RatedSpec, Shape, fourth_power};
+use self::bounds::{Bound, Bounds, COLUMN_STEP, ROW_STEP};
+use crate::heuristic::{
+    LeastCycles, RatedSpec, Shape, Short, SpecGroup, TILE_FEATURES, TileFeatures, TileTerms, Trees,
+    corrections, least_corrected,
+};
 use crate::precision::Precision;
 use crate::split::Split;
 
-/// Tiles whose clusters are estimated: of the only way to access the operands, and of each of
-/// several.
+/// Tiles whose bounds the trees correct, those with the least bounds.
+const BOUNDED: usize = 32;
+
+/// Tiles whose clusters are estimated, those with the least corrected bounds: of the only way to
+/// access the operands, and of each of several.
 const TILES: usize = 6;
 const TILES_OF_SEVERAL: usize = 5;
 
-/// Steps between heights and between widths of tiles, and one more than the most steps of either.
-const ROW_STEP: u32 = 64;
-const COLUMN_STEP: u32 = 8;
-const STEPS: usize = 33;
+/// The features of no tile.
+static NOTHING: [Short; TILE_FEATURES] = [Short::ZERO; TILE_FEATURES];
 
-/// The power of 2 that is the steps between widths in a line of 64 columns.
-const LINE_STEPS: u32 = 3;
-
-/// Powers of 2 up to the greatest depth of a tile, 256 elements.
-const DEPTHS: usize = 9;
+/// Tiles of a problem in a sample, to which the trees are fitted.
+const SAMPLED: usize = 64;
 
 /// Types of A, B and D, precision, and majors and loaders of A and B.
 pub(crate) type Key = ([Element; 3], Precision, [OperandMajor; 2], [Loader; 2]);
@@ -39,6 +44,7 @@ struct Tile {
     n: usize,
     k: usize,
     least: LeastCycles,
+    features: TileFeatures,
     /// The tile in every cluster that is legal.
     specs: Vec<RatedSpec>,
 }
@@ -75,7 +81,7 @@ impl Table {
         ])
     }
 
-    /// The kernels worth estimating for a problem on `sms` SMs. `swapped` says whether operands are
+    /// The kernels worth estimating for a problem on `sms` SMs, by their tiles. `swapped` says whether operands are
     /// exchanged, and `split` how tiles are split, if that is not left open. `alone` says whether
     /// there is no other way to access the operands.
     pub(crate) fn considered(
@@ -85,46 +91,135 @@ impl Table {
         swapped: Option<bool>,
         split: Option<Split>,
         alone: bool,
-    ) -> Vec<&'static RatedSpec> {
+    ) -> Vec<SpecGroup<Vec<&'static RatedSpec>>> {
         let most_tiles = if alone { TILES } else { TILES_OF_SEVERAL };
-        let [m, n, k] = shape.extents;
-        let sides = [([m, n, k], false), ([n, m, k], true)];
-        // The tiles with the least bounds so far, the least first.
-        let mut least: Vec<(f64, [u64; 2], &'static Tile)> = Vec::with_capacity(most_tiles + 1);
-        for (tiles, (extents, is_swapped)) in self.0.iter().zip(sides) {
+        let bounded = self.bounded(shape, sms, swapped, split, BOUNDED);
+        // There may be fewer; then nothing fills up.
+        let of = |index| bounded.get(index).map_or(&NOTHING, |tile: &BoundedTile| &tile.features);
+        let corrections: [f64; BOUNDED] = corrections(Trees::of_tiles(), std::array::from_fn(of));
+        let mut tiles: Vec<(f64, &BoundedTile)> = bounded
+            .iter()
+            .zip(corrections)
+            .map(|(tile, correction)| (tile.bound.cycles * correction.exp(), tile))
+            .collect();
+        if tiles.len() > most_tiles {
+            tiles.select_nth_unstable_by(most_tiles - 1, |a, b| a.0.total_cmp(&b.0));
+            tiles.truncate(most_tiles);
+        }
+        let group = |(least, tile): (f64, &BoundedTile)| SpecGroup {
+            specs: tile.specs().collect(),
+            least: Some(least),
+        };
+        tiles.into_iter().map(group).collect()
+    }
+
+    /// The tiles with the least bounds, so many if there are.
+    fn bounded(
+        &'static self,
+        shape: Shape,
+        sms: u32,
+        swapped: Option<bool>,
+        split: Option<Split>,
+        count: usize,
+    ) -> Vec<BoundedTile> {
+        let sides = [(shape, false), (shape.swapped(), true)];
+        let bounds = sides.map(|(shape, _)| Bounds::new(shape.extents, shape, sms, split));
+        // Tiles with bounds below `most`, which are more than are wanted from time to time.
+        let mut found: Vec<(Bound, bool, &'static Tile)> = Vec::with_capacity(2 * count);
+        let mut most = f64::INFINITY;
+        let leave = |found: &mut Vec<(Bound, bool, &'static Tile)>| {
+            if found.len() >= count {
+                let by_cycles =
+                    |a: &(Bound, _, _), b: &(Bound, _, _)| a.0.cycles.total_cmp(&b.0.cycles);
+                found.select_nth_unstable_by(count - 1, by_cycles);
+                found.truncate(count);
+                return found[count - 1].0.cycles;
+            }
+            f64::INFINITY
+        };
+        for ((tiles, bounds), (_, is_swapped)) in self.0.iter().zip(&bounds).zip(sides) {
             if swapped.is_some_and(|wanted| wanted != is_swapped) {
                 continue;
             }
-            let bounds = Bounds::new(extents, shape, sms, split);
             for tile in tiles {
-                let is_full = least.len() == most_tiles;
-                let most = if is_full { least[most_tiles - 1].0 } else { f64::INFINITY };
                 let Some(bound) = bounds.below(most, tile) else { continue };
-                least.truncate(most_tiles - 1);
-                let place = least.partition_point(|other| other.0 <= bound);
-                least.insert(place, (bound, bounds.tiles(tile), tile));
+                found.push((bound, is_swapped, tile));
+                if found.len() == 2 * count {
+                    most = leave(&mut found);
+                }
             }
         }
-        // A cluster of twice as many CTAs as there are tiles would be half idle.
-        let fits = |[rows, columns]: [u64; 2], rated: &RatedSpec| {
-            let Cluster { m, n } = rated.spec.cluster;
-            u64::from(m) < 2 * rows.max(1) && u64::from(n) < 2 * columns.max(1)
+        leave(&mut found);
+        let with_features = |(bound, is_swapped, tile): (Bound, bool, &'static Tile)| {
+            let side = usize::from(is_swapped);
+            let ((shape, _), bounds) = (&sides[side], &bounds[side]);
+            let tiles = bounds.tiles(tile);
+            let terms = TileTerms {
+                bound: bound.cycles,
+                busy: bound.busy,
+                reduction: bound.reduction,
+                tiles,
+                stages: bounds.stages(tile),
+                waves: tiles[0] as f64 * tiles[1] as f64 * shape.batch as f64 / f64::from(sms),
+            };
+            BoundedTile { bound, tile, tiles, features: tile.features.of(shape, &terms) }
         };
-        let specs = |(_, tiles, tile): (f64, [u64; 2], &'static Tile)| {
-            tile.specs.iter().filter(move |rated| fits(tiles, rated))
-        };
-        least.into_iter().flat_map(specs).collect()
+        found.into_iter().map(with_features).collect()
     }
+
+    /// The tiles with the least bounds, with the least corrected estimate of their kernels.
+    pub(crate) fn samples(&'static self, shape: Shape, sms: u32) -> Vec<TileSample> {
+        let sample = |tile: BoundedTile| TileSample {
+            features: tile.features.map(f32::from),
+            bound: tile.bound.cycles,
+            cycles: least_corrected(tile.specs(), shape, sms),
+        };
+        self.bounded(shape, sms, None, None, SAMPLED).into_iter().map(sample).collect()
+    }
+}
+
+/// A tile for a problem, with the features from which the trees correct its bound.
+struct BoundedTile {
+    bound: Bound,
+    tile: &'static Tile,
+    /// Tiles of one D along m and n.
+    tiles: [u64; 2],
+    features: [Short; TILE_FEATURES],
+}
+
+impl BoundedTile {
+    /// The tile in the clusters that are worth estimating. A cluster of twice as many CTAs as there
+    /// are tiles would be half idle.
+    fn specs(&self) -> impl Iterator<Item = &'static RatedSpec> + use<> {
+        let [rows, columns] = self.tiles.map(|tiles| 2 * tiles.max(1));
+        self.tile.specs.iter().filter(move |rated| {
+            let Cluster { m, n } = rated.spec.cluster;
+            u64::from(m) < rows && u64::from(n) < columns
+        })
+    }
+}
+
+/// What the trees that correct bounds are fitted to: a tile for a problem.
+#[derive(Clone, Debug)]
+pub struct TileSample {
+    /// The features from which the trees correct the bound.
+    pub features: [f32; TILE_FEATURES],
+    /// The bound, in cycles.
+    pub bound: f64,
+    /// The least estimate of the tile's kernels, as all trees correct it, in cycles.
+    pub cycles: f64,
 }
 
 impl Tile {
     fn new(rated: RatedSpec) -> Tile {
         let tile = rated.spec.tile;
+        let least = rated.least_cycles();
         Tile {
             m: (tile.m / ROW_STEP) as usize,
             n: (tile.n / COLUMN_STEP) as usize,
             k: tile.k.trailing_zeros() as usize,
-            least: rated.least_cycles(),
+            least,
+            features: TileFeatures::new(&rated.spec, &least),
             specs: vec![rated],
         }
     }
@@ -139,124 +234,10 @@ impl Tile {
     }
 }
 
-/// Bounds on the cycles of a problem in any tile.
-struct Bounds {
-    /// Tiles along m of each height, and along n of each width, by the number of steps.
-    rows: [u64; STEPS],
-    columns: [u64; STEPS],
-    /// Widths with as many tiles along n as a narrower one whose lines are cut as well.
-    wide: [bool; STEPS],
-    /// Stages of each depth, by the power of 2.
-    stages: [f64; DEPTHS],
-    batch: f64,
-    /// Elements of all operands, and of all results.
-    elements: [f64; 2],
-    activated: bool,
-    sms: f64,
-    /// How tiles are split, if that is not left open.
-    split: Option<Split>,
-}
-
-impl Bounds {
-    fn new([m, n, k]: [u64; 3], shape: Shape, sms: u32, split: Option<Split>) -> Bounds {
-        let tiles = |extent: u64, step: u32| {
-            std::array::from_fn(|steps| extent.div_ceil(u64::from(step) * steps.max(1) as u64))
-        };
-        let (rows, columns) = (tiles(m, ROW_STEP), tiles(n, COLUMN_STEP));
-        let wide = wide(&columns);
-        let stages = std::array::from_fn(|power| k.div_ceil(1 << power).max(1) as f64);
-        let (batch, elements) = (shape.batch as f64, shape.elements());
-        let (activated, sms) = (shape.is_activated(), sms.into());
-        Bounds { rows, columns, wide, stages, batch, elements, activated, sms, split }
-    }
-
-    /// Rows and columns of D in these tiles.
-    fn tiles(&self, tile: &Tile) -> [u64; 2] {
-        [self.rows[tile.m], self.columns[tile.n]]
-    }
-
-    /// The bound of a tile if it is below `most`.
-    fn below(&self, most: f64, tile: &Tile) -> Option<f64> {
-        if self.wide[tile.n] {
-            return None;
-        }
-        let [rows, columns] = self.tiles(tile);
-        let tiles = rows as f64 * columns as f64 * self.batch;
-        let stages = self.stages[tile.k];
-        // However tiles are split, their stages take some SM this long. Most tiles fail here.
-        if tiles * stages * tile.least.stage >= most * self.sms {
-            return None;
-        }
-        let even = tiles / self.sms;
-        let least = tile.least.when_activated(self.activated);
-        let LeastCycles { reduction, of_part, worker, sent, .. } = least;
-        // Either all tiles in waves, or their stages divided over all SMs with a reduction.
-        let in_waves = |tiles_per_sm: f64, stages: f64| {
-            let waves = ceil(tiles_per_sm);
-            least.busy(waves * stages, waves)
-        };
-        let reduced = |parts: f64, turns: f64| {
-            reduction + turns * of_part + (parts.min(stages) - 2.0).max(0.0) * worker
-        };
-        let whole = || in_waves(even, stages);
-        let divided = || {
-            let busy = least.busy((even * stages).max(1.0), even.max(1.0));
-            (busy, reduced(1.0 / even, 1.0))
-        };
-        const NEVER: (f64, f64) = (f64::INFINITY, 0.0);
-        let (whole, (divided, reduction)) = match self.split {
-            Some(Split::Whole) => (whole(), NEVER),
-            // With some cluster, stream-K may have only whole tiles.
-            None | Some(Split::StreamK) if even == ceil(even) => (whole(), NEVER),
-            None | Some(Split::StreamK) => (whole(), divided()),
-            Some(Split::SplitK(parts)) => {
-                let parts = f64::from(parts).min(stages);
-                let busy = in_waves(even * parts, ceil(stages / parts));
-                let turns = if parts > 1.0 { ceil(even * parts) } else { 0.0 };
-                (f64::INFINITY, (busy, reduced(parts, turns)))
-            }
-        };
-        if whole.min(divided + reduction) >= most {
-            return None;
-        }
-        let [operands, results] = self.elements;
-        let dram = operands * least.element + results * least.result;
-        let memory = fourth_power(tiles * stages * sent) + fourth_power(dram);
-        let all = |busy: f64| (fourth_power(busy) + memory).sqrt().sqrt();
-        Some(all(whole).min(all(divided) + reduction)).filter(|bound| *bound < most)
-    }
-}
-
-/// The widths that only add padding, from the number of tiles of each width. A narrower one has as
-/// many tiles, and divides lines of 64 columns into pieces that are as long or longer.
-fn wide(tiles: &[u64; STEPS]) -> [bool; STEPS] {
-    // The length of pieces, as a power of 2: the most of the narrower widths with as many tiles.
-    let mut pieces = None;
-    std::array::from_fn(|steps| {
-        if steps < 2 {
-            return false;
-        }
-        if tiles[steps] < tiles[steps - 1] {
-            pieces = None;
-        }
-        let own = Some(steps.trailing_zeros().min(LINE_STEPS));
-        let is_wide = pieces >= own;
-        pieces = pieces.max(own);
-        is_wide
-    })
-}
-
-/// The least whole number that is not below a number of 0 or more. The standard library's function
-/// takes longer without SSE 4.1.
-fn ceil(number: f64) -> f64 {
-    let whole = number as u64 as f64;
-    if number > whole { whole + 1.0 } else { whole }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::heuristic::{self, Ranking};
+    use crate::heuristic::{self, Access, Ranking};
 
     /// SMs of an H100 and of an H200.
     const SMS: u32 = 132;
@@ -285,29 +266,12 @@ mod tests {
     fn lost(table: &'static Table, extents: [u64; 3], split: Option<Split>) -> f64 {
         let cycles = |choice| heuristic::cycles(&choice, Shape::from(extents), SMS);
         let considered = table.considered(Shape::from(extents), SMS, None, split, true);
-        let pick = Ranking::new(considered, extents, SMS, split, None).next().unwrap();
+        let shape = Shape::from(extents);
+        let access = Access { groups: considered, shape, before: 0.0 };
+        let pick = Ranking::of_accesses(vec![access], SMS, split, None).next().unwrap();
         let all = table.0.iter().flatten().flat_map(|tile| &tile.specs);
         let best = heuristic::rank(all.map(|rated| rated.spec), extents, SMS, split)[0];
         cycles(pick) / cycles(best)
-    }
-
-    #[test]
-    fn widths_that_only_add_padding_are_left_out() {
-        let widths = |n: u64| {
-            let Bounds { wide, .. } =
-                Bounds::new([512, n, 512], Shape::from([512, n, 512]), SMS, None);
-            (1..STEPS).filter(|steps| !wide[*steps]).map(|steps| 8 * steps).collect::<Vec<_>>()
-        };
-        // Six tiles of 96 columns are as many as of 104 or 112; four of 144 are as many as of 152.
-        let of_576 = widths(576);
-        assert!([64, 72, 96, 144, 192].iter().all(|width| of_576.contains(width)), "{of_576:?}");
-        assert!([104, 112, 152, 200].iter().all(|width| !of_576.contains(width)), "{of_576:?}");
-        // Tiles of 112 columns have longer pieces than those of 104.
-        let of_624 = widths(624);
-        assert!([104, 112].iter().all(|width| of_624.contains(width)), "{of_624:?}");
-        // One column of tiles.
-        assert_eq!(widths(24), [8, 16, 24, 32, 64]);
-        assert_eq!(widths(16), [8, 16, 32, 64]);
     }
 
     #[test]

@@ -35,9 +35,10 @@ mod split;
 mod tuning;
 
 pub use batch::Batch;
-pub use catalogue::{specs_for, types};
+pub use catalogue::{specs_for, tile_samples, types};
 pub use choice::Choice;
 pub use config::Config;
+pub use considered::TileSample;
 pub use decomposition::Decomposition;
 pub use device::{DeviceFacts, NOMINAL_MHZ};
 pub use error::PlanError;

@@ -256,7 +256,7 @@ impl Candidates {
         } else {
             let access = |planned: &PlannedProblem| {
                 let shape = Shape::of_planned(planned);
-                let specs = considered_for(
+                let groups = considered_for(
                     &planned.problem,
                     (operands, output, precision),
                     planned.accesses.loaders(),
@@ -265,7 +265,7 @@ impl Candidates {
                     config.split,
                     accesses.len() == 1,
                 );
-                Access { specs, shape, before: planned.repack_cycles() }
+                Access { groups, shape, before: planned.repack_cycles() }
             };
             let all = accesses.iter().map(access).collect();
             let ranking = Ranking::of_accesses(all, sms, config.split, config.dependent_launch);

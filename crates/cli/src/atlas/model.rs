@@ -3,6 +3,10 @@
 
 use std::path::{Path, PathBuf};
 
+use persistent_gemm::Config;
+use persistent_gemm::measure::Elements;
+use pgemm_bench::atlas::{AtlasProblem, Population};
+
 use crate::Verdict;
 use crate::failure::Failure;
 use crate::output;
@@ -33,6 +37,19 @@ pub fn judge(paths: &[PathBuf]) -> Result<Verdict, Failure> {
 /// Prints the timings of a file with the features of their estimates.
 pub fn features(path: &Path) -> Result<Verdict, Failure> {
     output::text(&pgemm_bench::features(path, USUAL_SMS)?)?;
+    Ok(Verdict::Fine)
+}
+
+/// Prints the tiles that the planner bounds for each problem, with the features of their bounds.
+pub fn tile_features(
+    work: &[(Population, AtlasProblem)],
+    config: &Config,
+    elements: Elements,
+) -> Result<Verdict, Failure> {
+    output::text(&pgemm_bench::tile_feature_names())?;
+    for (_, at) in work {
+        output::text(&pgemm_bench::tile_features(&at.problem, config, elements, USUAL_SMS))?;
+    }
     Ok(Verdict::Fine)
 }
 

@@ -12,7 +12,7 @@ use crate::split::Split;
 
 /// Choices whose estimates the first trees correct, those with the least estimates. If there are
 /// several ways to access the operands, each has an equal part of them.
-pub(super) const CORRECTED: usize = 24;
+pub(super) const CORRECTED: usize = 32;
 
 /// Choices that all trees correct, those which the first trees find best.
 pub(super) const FINALISTS: usize = 8;
@@ -26,12 +26,20 @@ pub struct Ranking<'r> {
 }
 
 /// A way to access the operands of a problem, with the specs to estimate for it.
-pub(crate) struct Access<I> {
-    pub(crate) specs: I,
+pub(crate) struct Access<S> {
+    pub(crate) groups: Vec<SpecGroup<S>>,
     /// The problem as its kernel sees it.
     pub(crate) shape: Shape,
     /// Cycles of the repack kernels before.
     pub(crate) before: f64,
+}
+
+/// Specs to estimate.
+pub(crate) struct SpecGroup<S> {
+    pub(crate) specs: S,
+    /// About the least of their corrected estimates, if it is known. The estimates are multiplied
+    /// by one factor, so that the least of them is this.
+    pub(crate) least: Option<f64>,
 }
 
 /// A choice with its estimate. There are hundreds for each problem, so a choice is kept in few
@@ -59,20 +67,24 @@ struct Featured<'r> {
 }
 
 impl<'r> Featured<'r> {
-    /// The choices with their features. There are none for choices without wgmma.
+    /// The choices with their features, and with the estimates that the features belong to. There
+    /// are none for choices without wgmma.
     fn of(all: &[Estimated<'r>], shape: Shape, sms: u32, before: f64) -> Vec<Featured<'r>> {
         let featured = |estimated: &Estimated<'r>| {
             let Estimated { rated, run, .. } = *estimated;
             let placement = TilePlacement::new(rated.spec, shape, sms);
-            let (_, features) = rated.features(&placement, run)?;
-            let features = features.map(Short::from);
-            Some(Featured { estimated: *estimated, features, before })
+            let (cycles, features) = rated.features(&placement, run)?;
+            let estimated = Estimated { cycles: cycles + before, ..*estimated };
+            Some(Featured { estimated, features: features.map(Short::from), before })
         };
         all.iter().filter_map(featured).collect()
     }
 
     /// The choices with the estimates that these trees correct, `N` at a time.
-    fn corrected<const N: usize>(all: &[Featured<'r>], trees: Trees) -> Vec<Estimated<'r>> {
+    fn corrected<const N: usize>(
+        all: &[Featured<'r>],
+        trees: Trees<FEATURES>,
+    ) -> Vec<Estimated<'r>> {
         let mut corrected = Vec::with_capacity(all.len());
         for some in all.chunks(N) {
             // There may be fewer; then the first of them fills up.
@@ -90,12 +102,12 @@ impl<'r> Featured<'r> {
     /// The choices that the first trees find best, with the estimates that all trees correct, and
     /// the others with those that the first trees correct.
     fn finalists_and_others(all: Vec<Featured<'r>>) -> [Vec<Estimated<'r>>; 2] {
-        let first = Featured::corrected::<CORRECTED>(&all, Trees::First);
+        let first = Featured::corrected::<CORRECTED>(&all, Trees::first_of_choices());
         let mut all: Vec<_> = all.into_iter().zip(first).collect();
         let others = keep_least(&mut all, FINALISTS, |(_, choice)| choice.cycles);
         let finalists: Vec<_> = all.into_iter().map(|(choice, _)| choice).collect();
         let others = others.into_iter().map(|(_, choice)| choice).collect();
-        [Featured::corrected::<FINALISTS>(&finalists, Trees::All), others]
+        [Featured::corrected::<FINALISTS>(&finalists, Trees::of_choices()), others]
     }
 }
 
@@ -108,43 +120,32 @@ impl<'r> Ranking<'r> {
         split: Option<Split>,
         dependent_launch: Option<bool>,
     ) -> Self {
-        let access = Access { specs, shape: shape.into(), before: 0.0 };
+        let groups = vec![SpecGroup { specs, least: None }];
+        let access = Access { groups, shape: shape.into(), before: 0.0 };
         Ranking::of_accesses(vec![access], sms, split, dependent_launch)
     }
 
     /// The same for a problem whose operands can be accessed in several ways.
-    pub(crate) fn of_accesses<I: IntoIterator<Item = &'r RatedSpec>>(
-        accesses: Vec<Access<I>>,
+    pub(crate) fn of_accesses<S: IntoIterator<Item = &'r RatedSpec>>(
+        accesses: Vec<Access<S>>,
         sms: u32,
         split: Option<Split>,
         dependent_launch: Option<bool>,
     ) -> Self {
         let of_way = CORRECTED / accesses.len().max(1);
         let (mut known, mut others) = (vec![], vec![]);
-        for Access { specs, shape, before } in accesses {
+        for Access { groups, shape, before } in accesses {
             let mut all = Vec::with_capacity(512);
-            for rated in specs {
-                let placement = TilePlacement::new(rated.spec, shape, sms);
-                let raster_rows = placement.raster_rows;
-                // A serial launch is only faster if neighbouring tiles share reads.
-                let launches: &[bool] = match dependent_launch {
-                    Some(true) => &[true],
-                    Some(false) => &[false],
-                    None if placement.may_merge() => &[true, false],
-                    None => &[true],
-                };
-                let estimate = rated.estimator(&placement);
-                let mut add = |split| {
-                    for &dependent_launch in launches {
-                        let run = RunChoice { raster_rows, split, dependent_launch };
-                        let cycles = estimate(run) + before;
-                        all.push(Estimated { cycles, rated, run });
-                    }
-                };
-                add(split.unwrap_or_default());
-                if split.is_none() {
-                    placement.splits().for_each(add);
+            for SpecGroup { specs, least } in groups {
+                let begin = all.len();
+                for rated in specs {
+                    estimate(rated, shape, sms, (split, dependent_launch), &mut all);
                 }
+                let group = &mut all[begin..];
+                let estimates = group.iter().map(|choice| choice.cycles);
+                let factor =
+                    least.map_or(1.0, |least| least / estimates.fold(f64::INFINITY, f64::min));
+                group.iter_mut().for_each(|choice| choice.cycles = choice.cycles * factor + before);
             }
             let left = keep_least(&mut all, of_way, |choice| choice.cycles);
             let featured = Featured::of(&all, shape, sms, before);
@@ -175,6 +176,37 @@ impl Iterator for Ranking<'_> {
     }
 }
 
+/// Adds the choices of a spec that are worth estimating, or only those with the requested split and
+/// launch.
+fn estimate<'r>(
+    rated: &'r RatedSpec,
+    shape: Shape,
+    sms: u32,
+    (split, dependent_launch): (Option<Split>, Option<bool>),
+    all: &mut Vec<Estimated<'r>>,
+) {
+    let placement = TilePlacement::new(rated.spec, shape, sms);
+    let raster_rows = placement.raster_rows;
+    // A serial launch is only faster if neighbouring tiles share reads.
+    let launches: &[bool] = match dependent_launch {
+        Some(true) => &[true],
+        Some(false) => &[false],
+        None if placement.may_merge() => &[true, false],
+        None => &[true],
+    };
+    let estimate = rated.estimator(&placement);
+    let mut add = |split| {
+        for &dependent_launch in launches {
+            let run = RunChoice { raster_rows, split, dependent_launch };
+            all.push(Estimated { cycles: estimate(run), rated, run });
+        }
+    };
+    add(split.unwrap_or_default());
+    if split.is_none() {
+        placement.splits().for_each(add);
+    }
+}
+
 /// Every spec with each split worth estimating (or with the requested `split`), fastest first by
 /// [`cycles`](super::cycles).
 pub fn rank(
@@ -192,6 +224,18 @@ pub fn rank(
     }
     all.sort_by(|a, b| a.cycles.total_cmp(&b.cycles));
     all.iter().map(Estimated::choice).collect()
+}
+
+/// The least estimate of these specs with each split worth estimating, as all trees correct it.
+pub(crate) fn least_corrected<'r>(
+    specs: impl IntoIterator<Item = &'r RatedSpec>,
+    shape: Shape,
+    sms: u32,
+) -> f64 {
+    let Ranking { groups } = Ranking::new(specs, shape, sms, None, None);
+    let featured = Featured::of(&groups.concat(), shape, sms, 0.0);
+    let corrected = Featured::corrected::<CORRECTED>(&featured, Trees::of_choices());
+    corrected.into_iter().map(|choice| choice.cycles).fold(f64::INFINITY, f64::min)
 }
 
 /// Leaves so many choices with the least cycles, and returns the others.

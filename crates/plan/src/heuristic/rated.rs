@@ -50,7 +50,7 @@ impl RatedSpec {
         let placement = TilePlacement::new(self.spec, shape, sms);
         match self.features(&placement, run) {
             Some((cycles, features)) => {
-                let [correction] = corrections(Trees::All, [&features.map(Short::from)]);
+                let [correction] = corrections(Trees::of_choices(), [&features.map(Short::from)]);
                 cycles * correction.exp()
             }
             None => self.estimator(&placement)(run),

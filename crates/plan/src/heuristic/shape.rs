@@ -87,8 +87,13 @@ impl Shape {
         [k * (of_a * m + of_b * n), m * n * self.batch as f64]
     }
 
+    /// The power of 2, up to a line of L2, at whose multiples the lines of D begin.
+    pub(super) fn alignment_of_d(&self) -> u64 {
+        1 << (self.d_pitch | LINE_BYTES).trailing_zeros()
+    }
+
     /// The shape with A and B, and m and n, exchanged.
-    pub(super) fn swapped(self) -> Shape {
+    pub(crate) fn swapped(self) -> Shape {
         let Shape { extents: [m, n, k], operands: [a, b], matrices: [of_a, of_b], .. } = self;
         Shape { extents: [n, m, k], operands: [b, a], matrices: [of_b, of_a], ..self }
     }
@@ -139,10 +144,10 @@ impl OperandLines {
         let pitch = if self.many { self.pitch } else { LINE_BYTES };
         // Slices begin in a line of L2 at the multiples of the common divisor of pitch, tile and
         // line, equally often at each.
-        let apart = 1 << (pitch | tile | LINE_BYTES).trailing_zeros();
-        let places = LINE_BYTES / apart;
-        // Of the places 0, apart, 2·apart and so on, those beyond this one cross a line.
-        let inside = ((LINE_BYTES - self.slice) / apart + 1).min(places);
+        let power = (pitch | tile | LINE_BYTES).trailing_zeros();
+        let places = LINE_BYTES >> power;
+        // Of the places 0, 1, 2 and so on of this power of 2, those beyond this one cross a line.
+        let inside = (((LINE_BYTES - self.slice) >> power) + 1).min(places);
         1.0 + (places - inside) as f64 / places as f64
     }
 }

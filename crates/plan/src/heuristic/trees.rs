@@ -1,12 +1,13 @@
-//! Boosted trees that correct the estimates of wgmma kernels. `scripts/fit-trees.py` writes
-//! `trees.bin` from surveys of drawn problems, and says what the trees gain on problems that they
-//! were not fitted to.
+//! Boosted trees that correct the estimates of wgmma kernels, and the bounds of tiles.
+//! `scripts/fit-trees.py` writes `trees.bin` from surveys of drawn problems, and says what the trees
+//! gain on problems that they were not fitted to. It writes `tile-trees.bin` from what the first
+//! trees say of all kernels of drawn problems, which needs no timings.
 //!
 //! All splits of a level ask the same question, as in the trees of CatBoost (Prokhorenkova et al.,
 //! "CatBoost: unbiased boosting with categorical features", 2018). So the answers of a tree are the
 //! digits of the number of a leaf, and several choices are looked up together without a branch.
 //!
-//! A tree of the file has [`TREE_BYTES`] bytes: the features of its levels, a byte each; their
+//! A tree of a file has [`TREE_BYTES`] bytes: the features of its levels, a byte each; their
 //! thresholds, each a [`Short`] of two bytes, the lower one first; a shift, a byte; and its leaves, a
 //! signed byte each. A leaf's value is its byte times two to the power of the shift, in units of
 //! 1 / [`UNITS`].
@@ -14,6 +15,7 @@
 use std::sync::LazyLock;
 
 use super::features::FEATURES;
+use super::tile_features::TILE_FEATURES;
 
 /// Levels of splits of a tree.
 const DEPTH: usize = 6;
@@ -49,7 +51,11 @@ const UNITS: f64 = 65_536.0;
 /// A number that is not negative, with a precision of 8 bits: the first half of an [`f32`]. It
 /// halves the memory of the trees' splits.
 #[derive(Clone, Copy, Debug, Default, PartialEq, PartialOrd)]
-pub(super) struct Short(i16);
+pub(crate) struct Short(i16);
+
+impl Short {
+    pub(crate) const ZERO: Short = Short(0);
+}
 
 impl From<f32> for Short {
     fn from(number: f32) -> Short {
@@ -57,28 +63,48 @@ impl From<f32> for Short {
     }
 }
 
-static TREES: LazyLock<Vec<Tree>> = LazyLock::new(|| read(include_bytes!("trees.bin")));
-
-/// The trees that correct an estimate.
-#[derive(Clone, Copy)]
-pub(super) enum Trees {
-    All,
-    /// The first ones alone, which correct most of an error.
-    First,
+impl From<Short> for f32 {
+    fn from(Short(bits): Short) -> f32 {
+        f32::from_bits(u32::from(bits as u16) << 16)
+    }
 }
 
-/// The logarithms of the factors by which estimates of choices with these features are too short.
-/// Of many choices each costs little, since their features are compared with a threshold in a few
-/// vector instructions.
-pub(super) fn corrections<const N: usize>(
-    trees: Trees,
-    choices: [&[Short; FEATURES]; N],
+static OF_CHOICES: LazyLock<Vec<Tree>> =
+    LazyLock::new(|| read(include_bytes!("trees.bin"), FEATURES));
+static OF_TILES: LazyLock<Vec<Tree>> =
+    LazyLock::new(|| read(include_bytes!("tile-trees.bin"), TILE_FEATURES));
+
+/// Trees that ask about so many features.
+#[derive(Clone, Copy)]
+pub(crate) struct Trees<const F: usize>(&'static [Tree]);
+
+impl Trees<FEATURES> {
+    /// All trees that correct an estimate.
+    pub(super) fn of_choices() -> Self {
+        Trees(&OF_CHOICES)
+    }
+
+    /// The first ones alone, which correct most of an error.
+    pub(super) fn first_of_choices() -> Self {
+        Trees(&OF_CHOICES[..FIRST_TREES.min(OF_CHOICES.len())])
+    }
+}
+
+impl Trees<TILE_FEATURES> {
+    /// The trees that correct the bound of a tile.
+    pub(crate) fn of_tiles() -> Self {
+        Trees(&OF_TILES)
+    }
+}
+
+/// The logarithms of the factors by which the estimates of choices, or the bounds of tiles, with
+/// these features are too short. Of many choices each costs little, since their features are
+/// compared with a threshold in a few vector instructions.
+pub(crate) fn corrections<const F: usize, const N: usize>(
+    Trees(trees): Trees<F>,
+    choices: [&[Short; F]; N],
 ) -> [f64; N] {
-    let trees = match trees {
-        Trees::All => &TREES[..],
-        Trees::First => &TREES[..FIRST_TREES.min(TREES.len())],
-    };
-    let features = std::array::from_fn(|feature| choices.map(|choice| choice[feature]));
+    let features: [_; F] = std::array::from_fn(|feature| choices.map(|choice| choice[feature]));
     let mut sums = [0; N];
     let mut places = [[0; N]; BLOCK];
     for trees in trees.chunks(BLOCK) {
@@ -95,15 +121,15 @@ pub(super) fn corrections<const N: usize>(
 }
 
 impl Tree {
-    /// The tree with these bytes, if it knows its features.
-    fn of(bytes: &[u8; TREE_BYTES]) -> Option<Tree> {
+    /// The tree with these bytes, if it asks about so many features.
+    fn of(bytes: &[u8; TREE_BYTES], count: usize) -> Option<Tree> {
         let (splits, leaves) = bytes.split_at(3 * DEPTH);
         let (features, thresholds) = splits.split_at(DEPTH);
         let threshold = |level: usize| {
             Short(i16::from_le_bytes([thresholds[2 * level], thresholds[2 * level + 1]]))
         };
         let (&shift, leaves) = leaves.split_first()?;
-        let known = features.iter().all(|feature| usize::from(*feature) < FEATURES);
+        let known = features.iter().all(|feature| usize::from(*feature) < count);
         (known && shift <= MOST_SHIFT).then(|| Tree {
             splits: std::array::from_fn(|level| (features[level], threshold(level))),
             leaves: std::array::from_fn(|leaf| i16::from(leaves[leaf] as i8) << shift),
@@ -111,7 +137,7 @@ impl Tree {
     }
 
     /// The numbers of the leaves that features lead to.
-    fn places<const N: usize>(&self, features: &[[Short; N]; FEATURES]) -> [i16; N] {
+    fn places<const F: usize, const N: usize>(&self, features: &[[Short; N]; F]) -> [i16; N] {
         let mut places = [0; N];
         for (feature, threshold) in self.splits {
             for (place, feature) in places.iter_mut().zip(features[usize::from(feature)]) {
@@ -122,11 +148,12 @@ impl Tree {
     }
 }
 
-/// Reads the trees of a file. There are none if it does not have the form, which the test of this
-/// module finds.
-fn read(bytes: &[u8]) -> Vec<Tree> {
+/// Reads the trees of a file, which ask about so many features. There are none if it does not have
+/// the form, which the test of this module finds.
+fn read(bytes: &[u8], features: usize) -> Vec<Tree> {
     let (trees, []) = bytes.as_chunks() else { return vec![] };
-    trees.iter().map(Tree::of).collect::<Option<_>>().unwrap_or_default()
+    let trees = trees.iter().map(|tree| Tree::of(tree, features));
+    trees.collect::<Option<_>>().unwrap_or_default()
 }
 
 #[cfg(test)]
@@ -134,12 +161,16 @@ mod tests {
     use super::*;
 
     #[test]
-    fn all_trees_of_the_file_are_read() {
-        assert_eq!(TREES.len() * TREE_BYTES, include_bytes!("trees.bin").len());
-        assert!(TREES.len() > FIRST_TREES, "{}", TREES.len());
-        for tree in TREES.iter() {
-            assert!(tree.leaves.iter().any(|leaf| *leaf != 0));
+    fn all_trees_of_the_files_are_read() {
+        for (trees, bytes) in [
+            (&OF_CHOICES, include_bytes!("trees.bin").len()),
+            (&OF_TILES, include_bytes!("tile-trees.bin").len()),
+        ] {
+            assert_eq!(trees.len() * TREE_BYTES, bytes);
+            assert!(!trees.is_empty());
+            assert!(trees.iter().all(|tree| tree.leaves.iter().any(|leaf| *leaf != 0)));
         }
+        assert!(OF_CHOICES.len() > FIRST_TREES, "{}", OF_CHOICES.len());
     }
 
     /// The questions of a tree, and the tree in a file, whose leaves have their own numbers.
@@ -156,7 +187,7 @@ mod tests {
 
     #[test]
     fn features_lead_to_their_leaves() {
-        let [tree] = read(&file())[..] else { panic!() };
+        let [tree] = read(&file(), FEATURES)[..] else { panic!() };
         let of = |[three, four, five, six]: [f32; 4]| {
             let mut features = [Short::default(); FEATURES];
             features[3..7].copy_from_slice(&[three, four, five, six].map(Short::from));
@@ -173,7 +204,8 @@ mod tests {
             [1.5, 5.0, 9.0, 0.6],
         ]
         .map(of);
-        let features = std::array::from_fn(|feature| choices.map(|choice| choice[feature]));
+        let features: [_; FEATURES] =
+            std::array::from_fn(|feature| choices.map(|choice| choice[feature]));
         assert_eq!(tree.places(&features), [0, 0, 32, 16, 24, 4, 6, 63]);
         assert!(tree.leaves.into_iter().eq((0..LEAVES as i16).map(|leaf| 8 * leaf)));
     }
@@ -181,12 +213,13 @@ mod tests {
     #[test]
     fn damaged_files_give_no_trees() {
         let file = file();
-        assert_eq!(read(&[&file[..], &file[..]].concat()).len(), 2);
+        assert_eq!(read(&[&file[..], &file[..]].concat(), FEATURES).len(), 2);
         for (at, byte) in [(0, 99), (3 * DEPTH, 40)] {
             let mut damaged = file.clone();
             damaged[at] = byte;
-            assert!(read(&damaged).is_empty(), "{at}");
+            assert!(read(&damaged, FEATURES).is_empty(), "{at}");
         }
-        assert!(read(&file[1..]).is_empty());
+        assert!(read(&file[1..], FEATURES).is_empty());
+        assert!(read(&file, 6).is_empty());
     }
 }
