@@ -284,6 +284,7 @@ def compact_atlas(text, name, note=None):
 
 def compact(report, name, note=None):
     """All lines of a report: the run's, then those of its problems."""
+    of_run = {}
     if "outcomes" in report:
         lines = [bandwidth_line(size) for size in report.get("read_bandwidth") or []]
         lines += [outcome_line(outcome) for outcome in report["outcomes"]]
@@ -299,9 +300,11 @@ def compact(report, name, note=None):
         lines += [{"failed": text} for text in report["failed"]]
     elif "rows" in report:
         lines = survey_lines(report["rows"])
+        # Before schema 3, short products ran before the clock was steady.
+        of_run = present(steady=report.get("schema", 0) >= 3 or None)
     else:
         raise NotAReport
-    return [run_line(name, report, note), *({"run": name} | line for line in lines)]
+    return [run_line(name, report, note) | of_run, *({"run": name} | line for line in lines)]
 
 
 def text(line):

@@ -7,8 +7,8 @@ Reads what `pgemm atlas --features FILE` prints for surveys (files of benchmarks
 over the estimates. What all choices of a problem have in common counts little, since no pick depends on it, and choices near
 the best count most. Needs numpy and catboost, whose trees ask the same question in all splits of a level.
 
-    for run in rule survey races autotune; do pgemm atlas --features benchmarks/results/$run.jsonl > $run.csv; done
-    scripts/fit-trees.py rule.csv survey.csv races.csv autotune.csv --out crates/plan/src/heuristic/trees.bin
+    for run in rule survey races autotune atlas; do pgemm atlas --features benchmarks/results/$run.jsonl > $run.csv; done
+    scripts/fit-trees.py rule.csv survey.csv races.csv autotune.csv atlas.csv --out crates/plan/src/heuristic/trees.bin
 
 With --tiles it fits the trees that correct the bounds of tiles instead, from what `pgemm atlas --tile-features` prints for drawn
 problems. These are fitted to the estimates that the other trees correct, so they are fitted anew after them. No timing is needed.
@@ -38,9 +38,11 @@ COMMON = 0.8
 REACH = 0.3
 
 # The kernels of a problem ran in turn, at the same clock, in runs with this in the name. These
-# timings are disturbed least, and count more.
+# timings are disturbed least, and count more. So do the picks of an atlas, which run at a steady
+# clock and are what the estimates are wanted for. There is one of each problem, so nothing is lost.
 IN_TURN = "turns"
-WEIGHT_IN_TURN = 3
+OF_PICKS = "atlas"
+WEIGHT_OF_BOTH = 3
 
 # Units of a leaf's values in 1, and the largest byte of a leaf. The planner reads the leaves, in
 # crates/plan/src/heuristic/trees.rs.
@@ -98,6 +100,8 @@ def say(title, losses, problems):
     sizes = collections.Counter(run for run, _ in problems)
     groups = {}
     for loss, (run, _) in zip(losses, problems):
+        if OF_PICKS in run:
+            continue
         groups.setdefault(run if sizes[run] >= SMALL_RUN else "small runs", []).append(loss)
         groups.setdefault("all in turn" if IN_TURN in run else "all others", []).append(loss)
     for run, part in groups.items():
@@ -208,8 +212,8 @@ def main():
     # them.
     total = np.log(times + before)
     best = np.array([total[of == p].min() for p in range(len(problems))])
-    in_turn = np.array([IN_TURN in run for run, _ in problems])
-    weights = (np.exp(-(total - best[of]) / REACH) + 0.05) * np.where(in_turn[of], WEIGHT_IN_TURN, 1)
+    counts_more = np.array([IN_TURN in run or OF_PICKS in run for run, _ in problems])
+    weights = (np.exp(-(total - best[of]) / REACH) + 0.05) * np.where(counts_more[of], WEIGHT_OF_BOTH, 1)
     errors = np.log(times / estimates)
     targets = without_common(of, errors, weights, COMMON)
 

@@ -32,7 +32,7 @@ pub use judge::{Judgement, features, judge};
 pub use tiles::{tile_feature_names, tile_features};
 
 /// The schema version of [`Survey`]. It increases when a field changes its meaning or disappears.
-const SCHEMA: u32 = 2;
+const SCHEMA: u32 = 3;
 
 /// Problems with a longer expected time, in seconds, are left out.
 const MAX_PROBLEM_SECONDS: f64 = 30.0;
@@ -40,10 +40,10 @@ const MAX_PROBLEM_SECONDS: f64 = 30.0;
 /// Palindromes of all choices. Each choice has two slices in each of them.
 const ROUNDS: u32 = 3;
 
-/// GEMMs with a longer estimated time, in seconds, may draw so much power that the clock slows down
-/// after some time. All choices of such a problem run for [`HEAT_SECONDS`] before they are timed.
-const HEATED_FROM_SECONDS: f64 = 30e-6;
-const HEAT_SECONDS: f64 = 0.25;
+/// Seconds for which the choices of a problem run before they are timed. Products that arithmetic
+/// limits draw so much power that the clock slows down in this time. Before it is steady, kernels
+/// that leave some SMs idle seem faster than they are.
+const HEAT_SECONDS: f64 = 0.3;
 
 /// Clock in Hz to convert the heuristic's cycles into approximate seconds.
 const CLOCK_HZ: f64 = 1.7e9;
@@ -163,16 +163,15 @@ impl SurveyOptions {
         HEAT_SECONDS + choices.iter().map(of).sum::<f64>()
     }
 
-    /// How the choices of a problem are timed, the best of which takes about so many seconds.
-    fn protocol(&self, expected_seconds: f64) -> Protocol {
-        let warm_up = if expected_seconds > HEATED_FROM_SECONDS { HEAT_SECONDS } else { 0.0 };
+    /// How the choices of a problem are timed.
+    fn protocol(&self) -> Protocol {
         let slice = self.seconds_per_choice / f64::from(2 * ROUNDS);
         Protocol {
             rounds: ROUNDS,
             palindromes_per_round: 1,
             slice_seconds: slice.max(Protocol::SHORTEST_QUICK_SLICE),
-            warm_up_min_seconds: warm_up,
-            warm_up_max_seconds: warm_up,
+            warm_up_min_seconds: HEAT_SECONDS,
+            warm_up_max_seconds: HEAT_SECONDS,
             energy_rounds: 0,
             ..Protocol::default()
         }

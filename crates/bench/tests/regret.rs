@@ -1,49 +1,47 @@
 //! What the heuristic's picks lose on stored timings: for each problem, the time of the pick over
 //! the time of the fastest kernel that was measured. Changes of the cost model that lose more fail
-//! here. The limits are a little above today's values. The model was fitted to these timings;
-//! `scripts/fit-trees.py` says what it loses on problems that were held out.
+//! here. The model was fitted to these timings; `scripts/fit-trees.py` says what it loses on
+//! problems that were held out.
 
 use std::path::Path;
 
-use pgemm_bench::judge;
+use pgemm_bench::{Judgement, judge};
 
 /// SMs of the device on which the timings were taken.
 const SMS: u32 = 132;
 
-/// File, run, largest mean and largest 95th percentile.
-const LIMITS: [(&str, &str, f64, f64); 17] = [
-    ("survey.jsonl", "2026-11-21-survey-bf16-launches", 1.010, 1.045),
-    ("rule.jsonl", "2026-11-23-rule-kk", 1.013, 1.065),
-    ("rule.jsonl", "2026-11-23-rule-others", 1.014, 1.06),
-    ("rule.jsonl", "2026-11-23-rule-e4m3", 1.020, 1.08),
-    ("rule.jsonl", "2026-11-23-rule-tf32", 1.013, 1.04),
-    ("rule.jsonl", "2026-11-23-night-eights", 1.016, 1.07),
-    ("rule.jsonl", "2026-11-23-night-any", 1.020, 1.12),
-    ("rule.jsonl", "2026-11-23-night-s8", 1.014, 1.09),
-    ("rule.jsonl", "2026-11-24-clean-eights", 1.017, 1.065),
-    ("rule.jsonl", "2026-11-24-turns-eights", 1.012, 1.045),
-    ("rule.jsonl", "2026-11-24-turns-hard-kk", 1.014, 1.05),
-    ("rule.jsonl", "2026-11-24-turns-missed-kk", 1.012, 1.055),
-    ("rule.jsonl", "2026-11-24-turns-second-eights", 1.013, 1.055),
-    ("rule.jsonl", "2026-11-24-turns-second-sixty", 1.012, 1.05),
-    ("rule.jsonl", "2026-11-24-turns-second-majors", 1.012, 1.045),
-    ("rule.jsonl", "2026-11-24-turns-second-e4m3", 1.015, 1.055),
-    ("rule.jsonl", "2026-11-24-turns-second-tf32", 1.015, 1.055),
-];
+/// Largest mean and largest 95th percentile of all problems whose kernels ran in turn, at one clock,
+/// and of all others. Timings of the others are less certain, so the fastest kernel is more often
+/// one that was lucky. The project's aim for problems that were held out is 1.03 and 1.10.
+const IN_TURN: [f64; 2] = [1.012, 1.05];
+const OTHERS: [f64; 2] = [1.016, 1.08];
 
-/// Fewest problems of a run.
-const LEAST_PROBLEMS: usize = 30;
+/// Largest mean of a single run, and the fewest problems that such a run has.
+const OF_RUN: f64 = 1.03;
+const LEAST_PROBLEMS: usize = 20;
+
+/// Fewest problems of each kind.
+const LEAST_OF_KIND: usize = 700;
 
 #[test]
 fn picks_lose_little_on_stored_timings() {
     let results = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../benchmarks/results");
-    for (file, run, mean, part) in LIMITS {
-        let judgements = judge(&results.join(file), SMS).expect("the results can be read");
-        let found = judgements.iter().find(|judgement| judgement.run == run).expect("it is there");
-        let [found_mean, found_part] =
-            [found.mean(), found.quantile(0.95)].map(|value| value.expect("there are problems"));
-        println!("{run}: {} problems, {found_mean:.4}, {found_part:.4}", found.regrets.len());
-        assert!(found.regrets.len() >= LEAST_PROBLEMS, "{run}");
-        assert!(found_mean <= mean && found_part <= part, "{run}: {found_mean}, {found_part}");
+    let mut kinds = [Judgement::named("in turn"), Judgement::named("others")];
+    for file in ["rule.jsonl", "survey.jsonl"] {
+        for judgement in judge(&results.join(file), SMS).expect("the results can be read") {
+            let (run, count) = (&judgement.run, judgement.regrets.len());
+            if count >= LEAST_PROBLEMS {
+                let mean = judgement.mean().expect("there are problems");
+                assert!(mean <= OF_RUN, "{run}: {mean}");
+            }
+            kinds[usize::from(!run.contains("turns"))].add(judgement);
+        }
+    }
+    for (kind, [most_mean, most_part]) in kinds.iter().zip([IN_TURN, OTHERS]) {
+        let [mean, part] =
+            [kind.mean(), kind.quantile(0.95)].map(|value| value.expect("there are problems"));
+        println!("{}: {} problems, {mean:.4}, {part:.4}", kind.run, kind.regrets.len());
+        assert!(kind.regrets.len() >= LEAST_OF_KIND, "{}", kind.run);
+        assert!(mean <= most_mean && part <= most_part, "{}: {mean}, {part}", kind.run);
     }
 }

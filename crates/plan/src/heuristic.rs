@@ -9,11 +9,13 @@
 //!
 //! The constants and the trees are fitted to timings of kernels on an H200, in
 //! `benchmarks/results`: drawn problems (`rule.jsonl`), the suite (`survey.jsonl`), races of large
-//! problems (`races.jsonl`) and trials of the autotuner (`autotune.jsonl`). `pgemm atlas --fit` fits
-//! the [`Constants`] to the first two and `scripts/fit-trees.py` the trees to all; the script also
-//! says what picks lose on problems that were held out from the trees. `pgemm atlas --judge` says
-//! what the picks lose on stored timings, and a test of the crate `pgemm-bench` holds that below a
-//! limit.
+//! problems (`races.jsonl`), trials of the autotuner (`autotune.jsonl`), and former picks for whole
+//! populations (`atlas.jsonl`). `pgemm atlas --fit` fits the [`Constants`] to the first two and
+//! `scripts/fit-trees.py` the trees to all; the script also says what picks lose on problems that
+//! were held out from the trees. `pgemm atlas --judge` says what the picks lose on stored timings,
+//! and a test of the crate `pgemm-bench` holds that below a limit. Other trees correct the bounds of
+//! tiles before anything is estimated. They are fitted to the estimates of all kernels of drawn
+//! problems by `scripts/fit-tile-trees.sh`, without timings.
 
 mod constants;
 mod dmma;
@@ -30,7 +32,7 @@ mod wgmma;
 use pgemm_kernels::Spec;
 
 pub use self::constants::Constants;
-pub use self::features::{FEATURES, NAMES as FEATURE_NAMES};
+pub use self::features::{FEATURES, NAMES as FEATURE_NAMES, STEADY};
 use self::placement::TilePlacement;
 pub(crate) use self::ranking::{Access, SpecGroup, least_corrected};
 pub use self::ranking::{Ranking, rank};

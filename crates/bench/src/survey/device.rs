@@ -11,7 +11,7 @@ use persistent_gemm::measure::{
 use persistent_gemm::{Gemm, Preparation};
 use pgemm_plan::{Choice, Config, ProblemKey};
 
-use super::{MAX_PROBLEM_SECONDS, SurveyOptions, SurveyRow, expected_seconds, rows};
+use super::{MAX_PROBLEM_SECONDS, SurveyOptions, SurveyRow, rows};
 use crate::cublaslt::CublasLt;
 use crate::error::{BenchError, Result, SurveyLimit};
 use crate::machine::Machine;
@@ -118,9 +118,7 @@ impl Surveyor {
         if let (Some(_), Err(error)) = (&self.peer, &peer) {
             tracing::warn!("the peer is left out: {error}");
         }
-        let best = choices.first();
-        let best = best.map_or(0.0, |best| expected_seconds(key, best, properties.sm_count));
-        let measurement = self.race(&mut contestants, operands.sets.count, best)?;
+        let measurement = self.race(&mut contestants, operands.sets.count)?;
         drop(contestants);
         // The workspaces of this problem are not needed again.
         self.gemm.trim()?;
@@ -181,7 +179,6 @@ impl Surveyor {
         &self,
         contestants: &mut [Box<dyn Contestant + '_>],
         sets: usize,
-        expected_seconds: f64,
     ) -> Result<Option<Measurement>> {
         if contestants.is_empty() {
             return Ok(None);
@@ -191,6 +188,6 @@ impl Surveyor {
             all.push(&mut **contestant);
         }
         let mut timer = SliceTimer::new(&self.harness, &mut all, sets)?;
-        Ok(Some(measure(&mut timer, &self.options.protocol(expected_seconds))?))
+        Ok(Some(measure(&mut timer, &self.options.protocol())?))
     }
 }

@@ -1,6 +1,6 @@
 //! [`Judgement`]: what the heuristic's picks lose among the choices that a survey timed.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 use std::fs;
 use std::path::Path;
 
@@ -30,6 +30,17 @@ pub struct Judgement {
 }
 
 impl Judgement {
+    /// A judgement of no problems yet.
+    pub fn named(run: &str) -> Judgement {
+        Judgement { run: run.to_owned(), regrets: vec![] }
+    }
+
+    /// Adds the problems of another run.
+    pub fn add(&mut self, other: Judgement) {
+        self.regrets.extend(other.regrets);
+        self.regrets.sort_by(|a, b| a.0.total_cmp(&b.0));
+    }
+
     /// The geometric mean of the regrets.
     pub fn mean(&self) -> Option<f64> {
         geometric_mean(self.regrets.iter().map(|(regret, _)| *regret))
@@ -43,13 +54,19 @@ impl Judgement {
     }
 }
 
-/// A line of a survey in the compact form of `benchmarks/results`.
+/// A line of a survey, or of another run with timings, in the compact form of `benchmarks/results`.
 #[derive(Deserialize)]
 struct Line {
     run: String,
     problem: Option<String>,
+    /// Whether the kernels of the run ran at a steady clock. The line of a survey says so, which has
+    /// no problem. All other runs do.
+    #[serde(default)]
+    steady: bool,
     #[serde(default)]
     blocks: Vec<Block>,
+    /// What ran in an atlas, beside its microseconds.
+    kernel: Option<String>,
     /// The contestants of a race, which all saw the same clock.
     #[serde(default)]
     contestants: Vec<Racer>,
@@ -67,6 +84,12 @@ struct Line {
 }
 
 impl Line {
+    /// The kernel of an atlas with its microseconds.
+    fn picked(&mut self) -> Option<Block> {
+        let (kernel, us) = (self.kernel.take()?, self.us.as_f64()?);
+        Some(Block { peer_us: [None; 2], choices: vec![(kernel, Some(us))] })
+    }
+
     /// The choices of the line's trials with their microseconds.
     fn tried(&mut self) -> Option<Block> {
         let pick = self.heuristic.take()?;
@@ -102,9 +125,10 @@ pub fn judge(path: &Path, sms: u32) -> Result<Vec<Judgement>> {
         let regret = key_of(&problem).and_then(|key| regret(&key, &line.blocks, sms));
         runs.entry(line.run).or_default().extend(regret.map(|regret| (regret, problem)));
     }
-    let judgement = |(run, mut regrets): (String, Vec<(f64, String)>)| {
-        regrets.sort_by(|a, b| a.0.total_cmp(&b.0));
-        Judgement { run, regrets }
+    let judgement = |(run, regrets): (String, Vec<(f64, String)>)| {
+        let mut judgement = Judgement::named(&run);
+        judgement.add(Judgement { run, regrets });
+        judgement
     };
     Ok(runs.into_iter().map(judgement).collect())
 }
@@ -124,7 +148,8 @@ pub fn features(path: &Path, sms: u32) -> Result<String> {
         for (choice, us) in timings(&line.blocks) {
             let Some((shape, before)) = key.shape_for(&choice) else { continue };
             let found = heuristic::features_of(&choice, shape, sms);
-            let Some((estimate, features)) = found else { continue };
+            let Some((estimate, mut features)) = found else { continue };
+            features[heuristic::STEADY] = f32::from(u8::from(line.steady));
             // The trees correct kernels without the repack kernels before them.
             let cycles = us * heuristic::NOMINAL_MHZ - before;
             if cycles <= LEAST_PART * (cycles + before) {
@@ -149,10 +174,13 @@ fn lines(path: &Path) -> Result<Vec<Line>> {
         path: path.to_owned(),
         finding: Box::new(FileDamage::Json(error)),
     })?;
+    let steady: HashSet<String> =
+        lines.iter().filter(|line| line.steady).map(|line| line.run.clone()).collect();
     for line in &mut lines {
-        let tried = line.tried();
+        line.steady = line.blocks.is_empty() || steady.contains(&line.run);
+        let others = [line.tried(), line.picked()];
         let Line { blocks, contestants, .. } = line;
-        blocks.extend(tried);
+        blocks.extend(others.into_iter().flatten());
         let raced = contestants.drain(..).filter_map(|Racer { kernel, us }| Some((kernel?, us)));
         let choices: Vec<_> = raced.collect();
         if choices.len() > 1 {
@@ -210,10 +238,21 @@ fn regret(key: &ProblemKey, blocks: &[Block], sms: u32) -> Option<f64> {
     Some(pick / best)
 }
 
-/// The problem of a name such as `e4m3->bf16 kk 512x1024x64`.
+/// The problem of a name such as `e4m3->bf16 kk 512x1024x64` or `bf16 kk 512x1024x64*8`. How sums
+/// are added up, which may stand between types and majors, is left to the kernels.
 fn key_of(name: &str) -> Option<ProblemKey> {
-    let mut words = name.split(' ');
-    let (types, majors, extents) = (words.next()?, words.next()?, words.next()?);
+    let words: Vec<&str> = name.split(' ').collect();
+    let (types, majors, size) = match words[..] {
+        [types, majors, size] => (types, majors, size),
+        [types, precision, majors, size] if precision.parse::<Precision>().is_ok() => {
+            (types, majors, size)
+        }
+        _ => return None,
+    };
+    let (extents, count) = match size.split_once('*') {
+        Some((extents, count)) => (extents, count.parse().ok()?),
+        None => (size, 1),
+    };
     let (operands, output) = types.split_once("->").unwrap_or((types, types));
     let dtype: Element = operands.parse().ok()?;
     let extents: Vec<usize> =
@@ -230,7 +269,7 @@ fn key_of(name: &str) -> Option<ProblemKey> {
         precision: Precision::Full,
         a_major: if a == "m" { Major::M } else { Major::K },
         b_major: if b == "n" { Major::N } else { Major::K },
-        batch: KeyBatch::default(),
+        batch: KeyBatch { count, ..KeyBatch::default() },
     })
 }
 
@@ -246,6 +285,36 @@ fn choice_of(name: &str) -> Option<Choice> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn names_of_problems_are_read() {
+        let batch = key_of("bf16 mn 49x57x32*6144").unwrap();
+        assert_eq!((batch.n, batch.batch.count, batch.b_major), (57, 6144, Major::N));
+        assert_eq!(key_of("e4m3->bf16 fast kk 8x16x32").unwrap().output, Element::Bf16);
+        assert!(key_of("bf16 gelu kk 8x16x32").is_none());
+    }
+
+    /// Surveys of earlier schemas ran too briefly. An atlas times one kernel.
+    #[test]
+    fn surveys_say_whether_the_clock_was_steady() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("mixed.jsonl");
+        let kernel = "bf16-kk-bf16-128x128x64-s6-p2-c2x1:whole:8:dependent";
+        let problem = r#""problem":"bf16 kk 4096x4096x4096""#;
+        let blocks = format!(r#""blocks":[{{"peer_us":[1.0,1.0],"choices":[["{kernel}",50.0]]}}]"#);
+        let text = [
+            r#"{"run":"brief"}"#.to_owned(),
+            format!(r#"{{"run":"brief",{problem},{blocks}}}"#),
+            r#"{"run":"hot","steady":true}"#.to_owned(),
+            format!(r#"{{"run":"hot",{problem},{blocks}}}"#),
+            format!(r#"{{"run":"atlas",{problem},"kernel":"{kernel}","us":50.0,"ratio":[1,1,1]}}"#),
+        ];
+        fs::write(&path, text.join("\n")).unwrap();
+        let table = features(&path, 132).unwrap();
+        let last = |line: &str| line.rsplit(',').next().map(str::to_owned);
+        let steady: Vec<_> = table.lines().skip(1).filter_map(last).collect();
+        assert_eq!(steady, ["0", "1", "1"]);
+    }
 
     #[test]
     fn trials_of_the_autotuner_are_timings() {

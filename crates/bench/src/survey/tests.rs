@@ -117,14 +117,14 @@ fn choices_that_cannot_run_have_rows_that_say_why() {
 }
 
 #[test]
-fn choices_of_long_products_run_hot() {
-    let of = |seconds_per_choice, expected| {
-        let protocol =
-            SurveyOptions { seconds_per_choice, ..SurveyOptions::default() }.protocol(expected);
+fn choices_run_hot() {
+    let of = |seconds_per_choice| {
+        let options = SurveyOptions { seconds_per_choice, ..SurveyOptions::default() };
+        let protocol = options.protocol();
         (protocol.warm_up_min_seconds, protocol.slice_seconds)
     };
-    assert_eq!(of(0.06, 1e-5), (0.0, 0.01));
-    assert_eq!(of(0.001, 1e-4), (HEAT_SECONDS, Protocol::SHORTEST_QUICK_SLICE));
+    assert_eq!(of(0.06), (HEAT_SECONDS, 0.01));
+    assert_eq!(of(0.001), (HEAT_SECONDS, Protocol::SHORTEST_QUICK_SLICE));
 }
 
 #[test]

@@ -66,7 +66,7 @@ const MOST_STAGES_IN_FLIGHT: u32 = 3;
 const LOADER_OTHER: u32 = 56;
 const LOADER_OTHER_OF_STAGES: u32 = 72;
 
-/// Additional registers of such a thread for tiles with such long rows.
+/// Additional registers of such a thread for tiles whose rows are longer than a swizzle.
 const LOADER_OTHER_OF_LONG_ROWS: u32 = 16;
 
 /// Maximum number of sums of a thread for which half the registers of an SM suffice for a CTA.
@@ -446,12 +446,13 @@ impl Spec {
         let chunks =
             |(_, side)| self.operand_tile(side).chunked().map_or(0, |tile| tile.passes().len());
         let of_stage = by_threads.map(chunks).sum::<usize>() as u32 * UNITS_REGISTERS;
-        let long_rows = self.a.bytes() == 1
-            && SwizzleMode::B128.span_bytes().is_some_and(|span| self.tile.k > span);
-        let [other, most] = if long_rows {
-            [LOADER_OTHER + LOADER_OTHER_OF_LONG_ROWS, MOST_UNITS_REGISTERS_OF_LONG_ROWS]
+        let row_bytes = self.tile.k * self.a.bytes();
+        let long_rows = SwizzleMode::B128.span_bytes().is_some_and(|span| row_bytes > span);
+        let other = LOADER_OTHER + if long_rows { LOADER_OTHER_OF_LONG_ROWS } else { 0 };
+        let most = if long_rows && self.a.bytes() == 1 {
+            MOST_UNITS_REGISTERS_OF_LONG_ROWS
         } else {
-            [LOADER_OTHER, MOST_UNITS_REGISTERS]
+            MOST_UNITS_REGISTERS
         };
         let available = self.resources().registers.budget.producer.saturating_sub(other);
         [of_stage, available.min(most)]

@@ -7,7 +7,11 @@ use super::wgmma::{Estimate, WgmmaModel};
 use crate::split::Split;
 
 /// The number of features.
-pub const FEATURES: usize = 55;
+pub const FEATURES: usize = 56;
+
+/// The feature that says whether kernels run for so long that the clock is steady. It is 1 for every
+/// estimate, and 0 for timings of kernels that ran too briefly.
+pub const STEADY: usize = FEATURES - 1;
 
 /// The names of the features, in their order.
 pub const NAMES: [&str; FEATURES] = [
@@ -66,6 +70,7 @@ pub const NAMES: [&str; FEATURES] = [
     "clusters in use",
     "raster rows",
     "batch",
+    "steady clock",
 ];
 
 /// The features of an estimate. Parts of the estimate are fractions of the whole, and parts of a
@@ -145,6 +150,7 @@ pub(super) fn features(
         terms.occupied,
         f64::from(run.raster_rows),
         (placement.batch as f64).min(64.0),
+        1.0,
     ]
     .map(|feature| feature as f32)
 }
