@@ -14,7 +14,7 @@ use pgemm_kernels::{Cluster, Loader, OutputMajor, Spec, catalogue};
 use self::bounds::{Bound, Bounds, COLUMN_STEP, ROW_STEP};
 use crate::heuristic::{
     LeastCycles, RatedSpec, Shape, Short, SpecGroup, TILE_FEATURES, TileFeatures, TileTerms, Trees,
-    corrections, least_corrected,
+    corrections, keep_least, least_corrected,
 };
 use crate::precision::Precision;
 use crate::split::Split;
@@ -81,9 +81,9 @@ impl Table {
         ])
     }
 
-    /// The kernels worth estimating for a problem on `sms` SMs, by their tiles. `swapped` says whether operands are
-    /// exchanged, and `split` how tiles are split, if that is not left open. `alone` says whether
-    /// there is no other way to access the operands.
+    /// The kernels worth estimating for a problem on `sms` SMs, by their tiles. `swapped` says
+    /// whether operands are exchanged, and `split` how tiles are split, if that is not left open.
+    /// `alone` says whether there is no other way to access the operands.
     pub(crate) fn considered(
         &'static self,
         shape: Shape,
@@ -102,10 +102,7 @@ impl Table {
             .zip(corrections)
             .map(|(tile, correction)| (tile.bound.cycles * correction.exp(), tile))
             .collect();
-        if tiles.len() > most_tiles {
-            tiles.select_nth_unstable_by(most_tiles - 1, |a, b| a.0.total_cmp(&b.0));
-            tiles.truncate(most_tiles);
-        }
+        keep_least(&mut tiles, most_tiles, |(cycles, _)| *cycles);
         let group = |(least, tile): (f64, &BoundedTile)| SpecGroup {
             specs: tile.specs().collect(),
             least: Some(least),
@@ -124,19 +121,10 @@ impl Table {
     ) -> Vec<BoundedTile> {
         let sides = [(shape, false), (shape.swapped(), true)];
         let bounds = sides.map(|(shape, _)| Bounds::new(shape.extents, shape, sms, split));
-        // Tiles with bounds below `most`, which are more than are wanted from time to time.
+        let cycles = |(bound, _, _): &(Bound, bool, &Tile)| bound.cycles;
+        // Tiles with bounds below `most`. From time to time only the least are kept.
         let mut found: Vec<(Bound, bool, &'static Tile)> = Vec::with_capacity(2 * count);
         let mut most = f64::INFINITY;
-        let leave = |found: &mut Vec<(Bound, bool, &'static Tile)>| {
-            if found.len() >= count {
-                let by_cycles =
-                    |a: &(Bound, _, _), b: &(Bound, _, _)| a.0.cycles.total_cmp(&b.0.cycles);
-                found.select_nth_unstable_by(count - 1, by_cycles);
-                found.truncate(count);
-                return found[count - 1].0.cycles;
-            }
-            f64::INFINITY
-        };
         for ((tiles, bounds), (_, is_swapped)) in self.0.iter().zip(&bounds).zip(sides) {
             if swapped.is_some_and(|wanted| wanted != is_swapped) {
                 continue;
@@ -145,11 +133,12 @@ impl Table {
                 let Some(bound) = bounds.below(most, tile) else { continue };
                 found.push((bound, is_swapped, tile));
                 if found.len() == 2 * count {
-                    most = leave(&mut found);
+                    keep_least(&mut found, count, cycles);
+                    most = found.iter().map(cycles).fold(0.0, f64::max);
                 }
             }
         }
-        leave(&mut found);
+        keep_least(&mut found, count, cycles);
         let with_features = |(bound, is_swapped, tile): (Bound, bool, &'static Tile)| {
             let side = usize::from(is_swapped);
             let ((shape, _), bounds) = (&sides[side], &bounds[side]);

@@ -13,8 +13,8 @@
 //! populations (`atlas.jsonl`). `pgemm atlas --fit` fits the [`Constants`] to the first two and
 //! `scripts/fit-trees.py` the trees to all; the script also says what picks lose on problems that
 //! were held out from the trees. `pgemm atlas --judge` says what the picks lose on stored timings,
-//! and a test of the crate `pgemm-bench` holds that below a limit. Other trees correct the bounds of
-//! tiles before anything is estimated. They are fitted to the estimates of all kernels of drawn
+//! and a test of the crate `pgemm-bench` holds that below a limit. Other trees correct the bounds
+//! of tiles before anything is estimated. They are fitted to the estimates of all kernels of drawn
 //! problems by `scripts/fit-tile-trees.sh`, without timings.
 
 mod constants;
@@ -25,6 +25,7 @@ mod placement;
 mod ranking;
 mod rated;
 mod shape;
+mod short;
 mod tile_features;
 mod trees;
 mod wgmma;
@@ -34,13 +35,14 @@ use pgemm_kernels::Spec;
 pub use self::constants::Constants;
 pub use self::features::{FEATURES, NAMES as FEATURE_NAMES, STEADY};
 use self::placement::TilePlacement;
-pub(crate) use self::ranking::{Access, SpecGroup, least_corrected};
+pub(crate) use self::ranking::{Access, SpecGroup, keep_least, least_corrected};
 pub use self::ranking::{Ranking, rank};
 pub use self::rated::RatedSpec;
 pub use self::shape::Shape;
+pub(crate) use self::short::Short;
 pub use self::tile_features::{TILE_FEATURES, TILE_NAMES as TILE_FEATURE_NAMES};
 pub(crate) use self::tile_features::{TileFeatures, TileTerms};
-pub(crate) use self::trees::{Short, Trees, corrections};
+pub(crate) use self::trees::{Trees, corrections};
 pub(crate) use self::wgmma::LeastCycles;
 use self::wgmma::WgmmaModel;
 use crate::choice::Choice;

@@ -59,8 +59,8 @@ impl Judgement {
 struct Line {
     run: String,
     problem: Option<String>,
-    /// Whether the kernels of the run ran at a steady clock. The line of a survey says so, which has
-    /// no problem. All other runs do.
+    /// Whether the kernels of the run ran at a steady clock. The first line of a survey says so,
+    /// which has no problem. All other runs do.
     #[serde(default)]
     steady: bool,
     #[serde(default)]

@@ -9,8 +9,8 @@ use crate::split::Split;
 /// The number of features.
 pub const FEATURES: usize = 56;
 
-/// The feature that says whether kernels run for so long that the clock is steady. It is 1 for every
-/// estimate, and 0 for timings of kernels that ran too briefly.
+/// The feature that says whether kernels run for so long that the clock is steady. It is 1 for
+/// every estimate, and 0 for timings of kernels that ran too briefly.
 pub const STEADY: usize = FEATURES - 1;
 
 /// The names of the features, in their order.

@@ -6,7 +6,8 @@ use super::features::FEATURES;
 use super::placement::{RunChoice, TilePlacement};
 use super::rated::RatedSpec;
 use super::shape::Shape;
-use super::trees::{Short, Trees, corrections};
+use super::short::Short;
+use super::trees::{Trees, corrections};
 use crate::choice::Choice;
 use crate::split::Split;
 
@@ -239,7 +240,7 @@ pub(crate) fn least_corrected<'r>(
 }
 
 /// Leaves so many choices with the least cycles, and returns the others.
-fn keep_least<T>(all: &mut Vec<T>, count: usize, cycles: impl Fn(&T) -> f64) -> Vec<T> {
+pub(crate) fn keep_least<T>(all: &mut Vec<T>, count: usize, cycles: impl Fn(&T) -> f64) -> Vec<T> {
     if all.len() <= count {
         return vec![];
     }

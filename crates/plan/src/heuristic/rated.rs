@@ -8,7 +8,8 @@ use super::features::{FEATURES, features};
 use super::ffma::FfmaModel;
 use super::placement::{RunChoice, TilePlacement};
 use super::shape::Shape;
-use super::trees::{Short, Trees, corrections};
+use super::short::Short;
+use super::trees::{Trees, corrections};
 use super::wgmma::{LeastCycles, TileCycles, WgmmaModel};
 use crate::choice::Choice;
 

@@ -4,7 +4,7 @@ use pgemm_ir::OperandMajor;
 use pgemm_kernels::{Loader, OutputMajor, Schedule, Side, Spec};
 
 use super::shape::Shape;
-use super::trees::Short;
+use super::short::Short;
 use super::wgmma::LeastCycles;
 
 /// Features that a tile has in every problem, and those that depend on the problem.

@@ -15,6 +15,7 @@
 use std::sync::LazyLock;
 
 use super::features::FEATURES;
+use super::short::Short;
 use super::tile_features::TILE_FEATURES;
 
 /// Levels of splits of a tree.
@@ -47,27 +48,6 @@ struct Tree {
 
 /// Units of a leaf's values in 1.
 const UNITS: f64 = 65_536.0;
-
-/// A number that is not negative, with a precision of 8 bits: the first half of an [`f32`]. It
-/// halves the memory of the trees' splits.
-#[derive(Clone, Copy, Debug, Default, PartialEq, PartialOrd)]
-pub(crate) struct Short(i16);
-
-impl Short {
-    pub(crate) const ZERO: Short = Short(0);
-}
-
-impl From<f32> for Short {
-    fn from(number: f32) -> Short {
-        Short((number.max(0.0).to_bits() >> 16) as i16)
-    }
-}
-
-impl From<Short> for f32 {
-    fn from(Short(bits): Short) -> f32 {
-        f32::from_bits(u32::from(bits as u16) << 16)
-    }
-}
 
 static OF_CHOICES: LazyLock<Vec<Tree>> =
     LazyLock::new(|| read(include_bytes!("trees.bin"), FEATURES));
