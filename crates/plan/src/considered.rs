@@ -94,7 +94,7 @@ impl Table {
     ) -> Vec<SpecGroup<Vec<&'static RatedSpec>>> {
         let most_tiles = if alone { TILES } else { TILES_OF_SEVERAL };
         let bounded = self.bounded(shape, sms, swapped, split, BOUNDED);
-        // There may be fewer; then nothing fills up.
+        // If there are fewer tiles, features of no tile stand for the others.
         let of = |index| bounded.get(index).map_or(&NOTHING, |tile: &BoundedTile| &tile.features);
         let corrections: [f64; BOUNDED] = corrections(Trees::of_tiles(), std::array::from_fn(of));
         let mut tiles: Vec<(f64, &BoundedTile)> = bounded
