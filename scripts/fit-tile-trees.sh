@@ -3,8 +3,7 @@
 # problems. Run it after the trees that correct estimates have changed. It takes some minutes and no GPU. Needs Python with numpy and
 # catboost ($PYTHON, default python3), and the command pgemm ($PGEMM, default target/release/pgemm).
 #
-# The bounds of tiles, and so the tiles that are drawn here, depend a little on the trees that correct estimates alone, not on the
-# trees that are fitted here.
+# The result depends on the trees that correct estimates, with which pgemm was built, and not on the tile trees in it.
 set -eu
 cd "$(dirname "$0")/.."
 pgemm=${PGEMM:-target/release/pgemm}

@@ -114,24 +114,26 @@ pub(crate) fn considered_for(
     split: Option<Split>,
     alone: bool,
 ) -> Vec<SpecGroup<Vec<&'static RatedSpec>>> {
-    let [a, b] = operands;
-    let instruction = Product::of(a, b).map(|product| product.instruction);
-    if instruction != Some(Instruction::Wgmma) || precision.terms().is_some() {
+    let Some(table) = table_of(problem, (operands, output, precision), loaders) else {
         let specs = rated_for(problem, operands, output, precision, swapped).collect();
         return vec![SpecGroup { specs, least: None }];
-    }
-    let table = table_of(problem, (operands, output, precision), loaders);
+    };
     table.considered(shape, sms, swapped, split, alone)
 }
 
-/// The kernels of the rule for a problem as its kernel sees it.
+/// The kernels of the rule for a problem as its kernel sees it. `None` if the rule has none of these
+/// types.
 fn table_of(
     problem: &Problem,
     ([a, b], output, precision): ([Element; 2], Element, Precision),
     loaders: [Loader; 2],
-) -> &'static Table {
+) -> Option<&'static Table> {
+    let instruction = Product::of(a, b).map(|product| product.instruction);
+    if instruction != Some(Instruction::Wgmma) || precision.terms().is_some() {
+        return None;
+    }
     let majors = [problem.a.major, problem.b.major].map(operand_major);
-    Table::of(([a, b, output], precision, majors, loaders))
+    Some(Table::of(([a, b, output], precision, majors, loaders)))
 }
 
 /// The tiles with the least bounds for a problem, for each way to access its operands. Nothing is
@@ -141,13 +143,8 @@ pub fn tile_samples(problem: &Problem, config: &Config, sms: u32) -> Vec<Vec<Til
     let accesses = PlannedProblem::candidates(problem, config, OperandAlignment::ALIGNED);
     let samples = |planned: &PlannedProblem| {
         let PlannedProblem { problem, config, accesses, .. } = planned;
-        let (operands @ [a, b], precision) = (config.operands(), config.precision());
-        let instruction = Product::of(a, b).map(|product| product.instruction);
-        if instruction != Some(Instruction::Wgmma) || precision.terms().is_some() {
-            return None;
-        }
-        let types = (operands, config.output_dtype(), precision);
-        let table = table_of(problem, types, accesses.loaders());
+        let types = (config.operands(), config.output_dtype(), config.precision());
+        let table = table_of(problem, types, accesses.loaders())?;
         Some(table.samples(Shape::of_planned(planned), sms))
     };
     accesses.iter().filter_map(samples).collect()

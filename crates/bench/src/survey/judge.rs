@@ -6,12 +6,14 @@ use std::path::Path;
 
 use persistent_gemm::Error;
 use persistent_gemm::error::FileDamage;
+use persistent_gemm::measure::Elements;
 use persistent_gemm::stats::geometric_mean;
 use pgemm_ir::Element;
-use pgemm_plan::{Choice, KeyBatch, Major, Precision, ProblemKey, Split, heuristic};
+use pgemm_plan::{Choice, Config, ProblemKey, Split, heuristic};
 use serde::Deserialize;
 
 use crate::error::{BenchError, Result};
+use crate::names::named_problem;
 
 /// The least part of a time that is left for the kernel after the repack kernels. Less says nothing
 /// about the kernel.
@@ -241,36 +243,14 @@ fn regret(key: &ProblemKey, blocks: &[Block], sms: u32) -> Option<f64> {
 /// The problem of a name such as `e4m3->bf16 kk 512x1024x64` or `bf16 kk 512x1024x64*8`. How sums
 /// are added up, which may stand between types and majors, is left to the kernels.
 fn key_of(name: &str) -> Option<ProblemKey> {
-    let words: Vec<&str> = name.split(' ').collect();
-    let (types, majors, size) = match words[..] {
-        [types, majors, size] => (types, majors, size),
-        [types, precision, majors, size] if precision.parse::<Precision>().is_ok() => {
-            (types, majors, size)
-        }
-        _ => return None,
-    };
-    let (extents, count) = match size.split_once('*') {
-        Some((extents, count)) => (extents, count.parse().ok()?),
-        None => (size, 1),
-    };
+    let mut words = name.split(' ');
+    let types = words.next()?;
     let (operands, output) = types.split_once("->").unwrap_or((types, types));
-    let dtype: Element = operands.parse().ok()?;
-    let extents: Vec<usize> =
-        extents.split('x').map(str::parse).collect::<std::result::Result<_, _>>().ok()?;
-    let [m, n, k] = extents[..] else { return None };
-    let (a, b) = majors.split_at_checked(1)?;
-    Some(ProblemKey {
-        m,
-        n,
-        k,
-        dtype,
-        b_dtype: None,
-        output: output.parse().ok()?,
-        precision: Precision::Full,
-        a_major: if a == "m" { Major::M } else { Major::K },
-        b_major: if b == "n" { Major::N } else { Major::K },
-        batch: KeyBatch { count, ..KeyBatch::default() },
-    })
+    let (operands, output): (Element, Element) = (operands.parse().ok()?, output.parse().ok()?);
+    let precision = words.next()?.parse().unwrap_or_default();
+    let elements = Elements { precision, ..Elements::new(operands, output) };
+    let problem = named_problem(name, elements)?;
+    Some(ProblemKey::of(&problem, &Config::new(operands).with_output(output)))
 }
 
 /// The choice of a name such as `bf16-kk-bf16-64x8x128-s8-w1-c4x1:split-2:1:dependent`.
@@ -284,6 +264,8 @@ fn choice_of(name: &str) -> Option<Choice> {
 
 #[cfg(test)]
 mod tests {
+    use pgemm_plan::Major;
+
     use super::*;
 
     #[test]
