@@ -7,7 +7,7 @@ mod fit;
 mod judge;
 mod tiles;
 
-use std::collections::HashSet;
+use std::collections::HashMap;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::path::Path;
 
@@ -136,20 +136,35 @@ impl SurveyOptions {
         }
     }
 
-    /// Half of them the most promising of these choices, in their order, the others drawn. A kernel
-    /// with a split takes part once, with the launch that is estimated as faster.
+    /// Half of them the most promising of these choices, each kernel and split with all launches
+    /// that it has, the others drawn. Of these, each kernel with its split has one launch, the one
+    /// that is estimated as faster.
     fn drawn(&self, key: &ProblemKey, ranked: Vec<Choice>) -> Vec<Choice> {
-        let mut seen = HashSet::new();
-        let mut ranked: Vec<Choice> =
-            ranked.into_iter().filter(|choice| seen.insert((choice.spec, choice.split))).collect();
-        let best = ranked.len().min(self.limit.div_ceil(2));
-        let mut others = ranked.split_off(best);
+        let mut places = HashMap::new();
+        let mut kernels: Vec<Vec<Choice>> = Vec::new();
+        for choice in ranked {
+            let place = *places.entry((choice.spec, choice.split)).or_insert(kernels.len());
+            match kernels.get_mut(place) {
+                Some(launches) => launches.push(choice),
+                None => kernels.push(vec![choice]),
+            }
+        }
+        let half = self.limit.div_ceil(2);
+        let mut kernels = kernels.into_iter();
+        let mut choices = Vec::with_capacity(self.limit);
+        while choices.len() < half
+            && let Some(launches) = kernels.next()
+        {
+            choices.extend(launches);
+        }
+        let mut others: Vec<Choice> = kernels.map(|launches| launches[0]).collect();
         others.retain(|choice| is_in_pool(&choice.spec));
         let [m, n, k] = key.extents();
         let mut numbers = ChaCha8Rng::seed_from_u64(m << 42 ^ n << 21 ^ k);
         others.shuffle(&mut numbers);
-        ranked.extend(others.into_iter().take(self.limit - best));
-        ranked
+        choices.extend(others);
+        choices.truncate(self.limit);
+        choices
     }
 
     /// The approximate time of these choices, in seconds.

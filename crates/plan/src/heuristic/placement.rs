@@ -123,10 +123,17 @@ impl TilePlacement {
         (2 * full + if rest == 0 { 0 } else { 1 + u64::from(2 * rest > self.clusters) }) as f64
     }
 
-    /// Whether neighbouring tiles of D can run on neighbouring SMs, so that their reads of the same
-    /// lines merge on the way from L2: without clusters, in one wave, in a serial launch.
-    pub(super) fn may_merge(&self) -> bool {
-        self.cluster_size == 1 && self.tiles() <= self.clusters && self.rows.min(self.columns) > 1
+    /// Whether all clusters run at once, each with one tile or one part of a tile. Then a serial
+    /// launch may be the faster one: its clusters are spread evenly over the device, and
+    /// neighbouring tiles of D run on neighbouring SMs. Those of a dependent launch start on
+    /// whichever SMs the previous launch leaves or leaves idle.
+    pub(super) fn is_one_wave(&self, split: Split) -> bool {
+        let parts = match split {
+            Split::Whole => 1,
+            Split::SplitK(parts) => u64::from(parts),
+            Split::StreamK => return false,
+        };
+        self.tiles().saturating_mul(parts) <= self.clusters
     }
 
     /// The splits worth estimating when the last wave leaves SMs idle.

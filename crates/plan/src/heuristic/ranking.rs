@@ -188,15 +188,14 @@ fn estimate<'r>(
 ) {
     let placement = TilePlacement::new(rated.spec, shape, sms);
     let raster_rows = placement.raster_rows;
-    // A serial launch is only faster if neighbouring tiles share reads.
-    let launches: &[bool] = match dependent_launch {
-        Some(true) => &[true],
-        Some(false) => &[false],
-        None if placement.may_merge() => &[true, false],
-        None => &[true],
-    };
     let estimate = rated.estimator(&placement);
     let mut add = |split| {
+        let launches: &[bool] = match dependent_launch {
+            Some(true) => &[true],
+            Some(false) => &[false],
+            None if placement.is_one_wave(split) => &[true, false],
+            None => &[true],
+        };
         for &dependent_launch in launches {
             let run = RunChoice { raster_rows, split, dependent_launch };
             all.push(Estimated { cycles: estimate(run), rated, run });

@@ -367,14 +367,17 @@ impl<'c> WgmmaModel<'c> {
         let stages = of_both(whole_turns as f64, worker_turns as f64);
         let turns = (whole_turns + worker_turns * worker_tiles) as f64;
 
-        // In a serial launch of a single wave, neighbouring tiles of D run on neighbouring SMs.
+        // In a serial launch of a single wave, neighbouring tiles of D run on neighbouring SMs, and
+        // clusters are spread evenly.
         let streams = split == Split::StreamK && workers > 0;
-        let alone =
-            placement.cluster_size == 1 && !streams && workers + whole <= placement.clusters;
-        let merged = alone && !dependent_launch && placement.rows.min(placement.columns) > 1;
+        let one_wave = !streams && workers + whole <= placement.clusters;
+        let merged = one_wave
+            && placement.cluster_size == 1
+            && !dependent_launch
+            && placement.rows.min(placement.columns) > 1;
         let some_idle = 2 * clusters > placement.clusters
             && FULL_WAVE.1 * clusters < FULL_WAVE.0 * placement.clusters;
-        let unequal = alone && dependent_launch && some_idle;
+        let unequal = one_wave && dependent_launch && some_idle;
 
         let TileCycles { sent, fill, stage, epilogue, line_bytes } = *of_tile;
         let busy = match self.schedule {
