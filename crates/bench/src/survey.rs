@@ -151,7 +151,7 @@ impl SurveyOptions {
         }
         let half = self.limit.div_ceil(2);
         let mut kernels = kernels.into_iter();
-        let mut choices = Vec::with_capacity(self.limit);
+        let mut choices = Vec::new();
         while choices.len() < half
             && let Some(launches) = kernels.next()
         {

@@ -74,6 +74,29 @@ fn choices_are_the_best_within_a_factor_and_a_limit() {
 }
 
 #[test]
+fn the_best_kernels_run_with_all_their_launches_and_others_with_one() {
+    let key = key(640, 640, 640);
+    let all = SurveyOptions {
+        limit: usize::MAX,
+        within: 1.3,
+        clusters: true,
+        source: ChoiceSource::Rule,
+        ..SurveyOptions::default()
+    };
+    let few = SurveyOptions { limit: 14, ..all };
+    let [all, few] = [all, few].map(|options| options.choices(&key, SMS));
+    assert_eq!(few.len(), 14);
+    let launches = |among: &[Choice], choice: &Choice| {
+        let same = |other: &&Choice| (other.spec, other.split) == (choice.spec, choice.split);
+        among.iter().filter(same).count()
+    };
+    let (best, drawn) = few.split_at(8);
+    assert!(best.iter().all(|choice| launches(&few, choice) == launches(&all, choice)));
+    assert!(best.iter().any(|choice| launches(&few, choice) == 2));
+    assert!(drawn.iter().all(|choice| launches(&few, choice) == 1));
+}
+
+#[test]
 fn options_that_measure_nothing_are_refused() {
     let refused = |options: SurveyOptions| options.check().unwrap_err().to_string();
     let usual = SurveyOptions::default();
