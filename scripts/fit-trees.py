@@ -44,6 +44,9 @@ IN_TURN = "turns"
 OF_PICKS = "atlas"
 WEIGHT_OF_BOTH = 3
 
+# Timings at a steady clock, of those that count more, count more again. The last feature says so.
+WEIGHT_OF_STEADY = 6
+
 # Units of a leaf's values in 1, and the largest byte of a leaf. The planner reads the leaves, in
 # crates/plan/src/heuristic/trees.rs.
 UNITS = 65536
@@ -213,7 +216,9 @@ def main():
     total = np.log(times + before)
     best = np.array([total[of == p].min() for p in range(len(problems))])
     counts_more = np.array([IN_TURN in run or OF_PICKS in run for run, _ in problems])
-    weights = (np.exp(-(total - best[of]) / REACH) + 0.05) * np.where(counts_more[of], WEIGHT_OF_BOTH, 1)
+    steady = rows[:, -1] > 0
+    of_run = np.where(counts_more[of], np.where(steady, WEIGHT_OF_STEADY, WEIGHT_OF_BOTH), 1)
+    weights = (np.exp(-(total - best[of]) / REACH) + 0.05) * of_run
     errors = np.log(times / estimates)
     targets = without_common(of, errors, weights, COMMON)
 

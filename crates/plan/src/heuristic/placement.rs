@@ -8,6 +8,13 @@ use crate::choice::Choice;
 use crate::decomposition::{Decomposition, clusters_at_once, tiles_of};
 use crate::split::{MAX_SPLITS, Split};
 
+/// GPCs of an H100 or H200, which share its SMs about equally.
+const GPCS: u64 = 8;
+
+/// A wave counts as full from this fraction (numerator, denominator) of the clusters that run at
+/// once.
+const FULL_WAVE: (u64, u64) = (19, 20);
+
 /// A problem in the tiles of a spec.
 pub(super) struct TilePlacement {
     /// Extents along m, n and k as the kernel sees them.
@@ -123,17 +130,27 @@ impl TilePlacement {
         (2 * full + if rest == 0 { 0 } else { 1 + u64::from(2 * rest > self.clusters) }) as f64
     }
 
-    /// Whether all clusters run at once, each with one tile or one part of a tile. Then a serial
-    /// launch may be the faster one: its clusters are spread evenly over the device, and
-    /// neighbouring tiles of D run on neighbouring SMs. Those of a dependent launch start on
-    /// whichever SMs the previous launch leaves or leaves idle.
-    pub(super) fn is_one_wave(&self, split: Split) -> bool {
-        let parts = match split {
-            Split::Whole => 1,
-            Split::SplitK(parts) => u64::from(parts),
-            Split::StreamK => return false,
-        };
-        self.tiles().saturating_mul(parts) <= self.clusters
+    /// Clusters of the busiest GPC, if the work is one wave of more than half a wave and less than
+    /// a full one. Those of a serial launch are spread evenly. Those of a dependent launch start on
+    /// the SMs that the previous launch has left idle, and fill some GPCs.
+    pub(super) fn busiest_gpc(&self, split: Split, dependent_launch: bool) -> Option<f64> {
+        let working = self.tiles().saturating_mul(parts_of(split)?);
+        let is_part = 2 * working > self.clusters
+            && FULL_WAVE.1.saturating_mul(working) < FULL_WAVE.0 * self.clusters;
+        let spread = if dependent_launch { self.clusters } else { working };
+        is_part.then(|| spread.div_ceil(GPCS) as f64)
+    }
+
+    /// Whether a serial launch may be faster than a dependent one: if its clusters are spread more
+    /// evenly, or if neighbouring tiles of D run on neighbouring SMs, so that their reads of the
+    /// same lines merge on the way from L2 (without clusters, in one wave).
+    pub(super) fn may_be_serial(&self, split: Split) -> bool {
+        self.may_merge() || self.busiest_gpc(split, true) > self.busiest_gpc(split, false)
+    }
+
+    /// Whether neighbouring tiles of D can run on neighbouring SMs.
+    fn may_merge(&self) -> bool {
+        self.cluster_size == 1 && self.tiles() <= self.clusters && self.rows.min(self.columns) > 1
     }
 
     /// The splits worth estimating when the last wave leaves SMs idle.
@@ -148,5 +165,14 @@ impl TilePlacement {
             .contains(&fill)
             .then_some(Split::SplitK(fill as u32));
         stream.into_iter().chain(split)
+    }
+}
+
+/// Parts of a tile along k. `None` if they differ from tile to tile.
+fn parts_of(split: Split) -> Option<u64> {
+    match split {
+        Split::Whole => Some(1),
+        Split::SplitK(parts) => Some(parts.into()),
+        Split::StreamK => None,
     }
 }

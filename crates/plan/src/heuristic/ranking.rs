@@ -193,7 +193,7 @@ fn estimate<'r>(
         let launches: &[bool] = match dependent_launch {
             Some(true) => &[true],
             Some(false) => &[false],
-            None if placement.is_one_wave(split) => &[true, false],
+            None if placement.may_be_serial(split) => &[true, false],
             None => &[true],
         };
         for &dependent_launch in launches {
