@@ -404,9 +404,9 @@ impl<'c> WgmmaModel<'c> {
         let all_stages = tiles as f64 * k_tiles as f64;
         let of_pair = (in_pair / all_stages).max(1.0 / pairs);
         let of_pair = traffic * of_pair / self.constants.bytes_per_cycle_of_pair;
-        let of_gpc = placement.busiest_gpc(split, dependent_launch).map_or(0.0, |busiest| {
-            traffic * busiest / clusters as f64 / BYTES_PER_CYCLE_OF_GPC
-        });
+        let of_gpc = placement
+            .busiest_gpc(split, dependent_launch)
+            .map_or(0.0, |busiest| traffic * busiest / clusters as f64 / BYTES_PER_CYCLE_OF_GPC);
         let dram = traffic / self.constants.dram_bytes_per_cycle
             + results * line_bytes / self.constants.d_line_bytes_per_cycle;
         let l2 =
