@@ -117,3 +117,37 @@ fn raster_groups_are_near_square_and_equal() {
     assert_eq!(raster_rows(&square, 8192, 132), 8);
     assert_eq!(raster_rows(&square, 1, 132), 1);
 }
+
+/// Of 64×16 tiles in clusters of 4, 18 work for 4608 rows and 30 run at once.
+#[test]
+fn the_clusters_of_part_of_a_wave_are_spread_by_the_launch() {
+    let busiest = |extents, name, split| {
+        let placement = TilePlacement::new(spec(name), as_it_lies(extents), 132);
+        let busiest = [true, false].map(|dependent| placement.busiest_gpc(split, dependent));
+        assert_eq!(placement.may_be_serial(split), busiest[0] > busiest[1], "{name} {split:?}");
+        busiest
+    };
+    let fours = "bf16-kkm-bf16-64x16x128-s11-w1-c4x1";
+    let part = [16, 4608, 3584];
+    assert_eq!(busiest(part, fours, Split::Whole), [Some(4.0), Some(3.0)]);
+    // Two parts of a tile are more than one wave, and stream-K fills it.
+    assert_eq!(busiest(part, fours, Split::SplitK(2)), [None, None]);
+    assert_eq!(busiest(part, fours, Split::StreamK), [None, None]);
+    // A full wave, and half of one.
+    assert_eq!(busiest([16, 7680, 3584], fours, Split::Whole), [None, None]);
+    assert_eq!(busiest([16, 3840, 3584], fours, Split::Whole), [None, None]);
+    // As many in the busiest GPC with both launches.
+    let eights = "bf16-kkm-bf16-64x16x128-s11-w1-c8x1";
+    assert_eq!(busiest(part, eights, Split::Whole), [Some(2.0), Some(2.0)]);
+}
+
+/// `pgemm bench --problem 16x4608x3584 --against cublaslt --also SPEC:whole:1:serial` and
+/// `:dependent`: 10.54 and 12.83 µs (2026-11-24).
+#[test]
+fn a_dependent_launch_that_fills_some_gpcs_is_estimated_as_slower() {
+    let shape = as_it_lies([16, 4608, 3584]);
+    let choice = Choice::plain(spec("bf16-kkm-bf16-64x16x128-s11-p2-c4x1"));
+    let [serial, dependent] =
+        [false, true].map(|dependent_launch| Choice { dependent_launch, ..choice });
+    assert!(cycles(&serial, shape, 132) < cycles(&dependent, shape, 132));
+}
