@@ -8,7 +8,8 @@ use crate::choice::Choice;
 use crate::decomposition::{Decomposition, clusters_at_once, tiles_of};
 use crate::split::{MAX_SPLITS, Split};
 
-/// GPCs of an H100 or H200, which share its SMs about equally.
+/// GPCs (graphics processing clusters) of an H100 or H200: groups of 16 or 18 SMs, with a common
+/// path to L2.
 const GPCS: u64 = 8;
 
 /// A wave counts as full from this fraction (numerator, denominator) of the clusters that run at
@@ -130,9 +131,9 @@ impl TilePlacement {
         (2 * full + if rest == 0 { 0 } else { 1 + u64::from(2 * rest > self.clusters) }) as f64
     }
 
-    /// Clusters of the busiest GPC, if the work is one wave of more than half a wave and less than
-    /// a full one. Those of a serial launch are spread evenly. Those of a dependent launch start on
-    /// the SMs that the previous launch has left idle, and fill some GPCs.
+    /// Clusters that work in the busiest GPC, if they are less than a full wave, but more than half
+    /// of one. Those of a serial launch are spread evenly. Those of a dependent launch start on the
+    /// SMs that the previous launch has left idle, and fill some GPCs.
     pub(super) fn busiest_gpc(&self, split: Split, dependent_launch: bool) -> Option<f64> {
         let working = self.tiles().saturating_mul(parts_of(split)?);
         let is_part = 2 * working > self.clusters
