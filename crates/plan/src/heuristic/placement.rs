@@ -8,7 +8,7 @@ use crate::choice::Choice;
 use crate::decomposition::{Decomposition, clusters_at_once, tiles_of};
 use crate::split::{MAX_SPLITS, Split};
 
-/// GPCs (graphics processing clusters) of an H100 or H200: groups of 16 or 18 SMs, with a common
+/// GPCs (graphics processing clusters) of an H100 or H200: groups of about 16 SMs, with a common
 /// path to L2.
 const GPCS: u64 = 8;
 
