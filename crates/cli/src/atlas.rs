@@ -345,9 +345,13 @@ fn list(
         ["population", "index", "problem", "regime", "kernel", "part of"],
         &["index"],
     );
+    let mut kernels = HashSet::new();
     for (population, AtlasProblem { index, label, problem }) in work {
         let kernel = match Plan::best(problem, config, USUAL_SMS) {
-            Ok(plan) => plan.spec.to_string(),
+            Ok(plan) => {
+                kernels.insert(plan.spec);
+                plan.spec.to_string()
+            }
             Err(error) => error.to_string(),
         };
         table.add_row([
@@ -360,5 +364,6 @@ fn list(
         ]);
     }
     output::print(&table)?;
+    output::note(format_args!("problems: {}, different kernels: {}", work.len(), kernels.len()));
     Ok(Verdict::Fine)
 }

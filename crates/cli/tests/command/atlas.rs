@@ -18,6 +18,7 @@ fn the_problems_of_a_seed_are_listed() {
     assert_eq!(rows.len(), 9, "{}", run.stdout);
     assert!(rows[0].contains("bf16 kk 120x2536x432") && rows[0].contains("-c"), "{}", rows[0]);
     assert!(rows[3].contains("tiny") && rows[8].contains("models"), "{}", run.stdout);
+    assert!(run.stderr.contains("problems: 9, different kernels: "), "{}", run.stderr);
 
     let part = line(&format!("{list} --shard 1/3")).fine();
     let indices: Vec<&str> =
