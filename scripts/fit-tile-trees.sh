@@ -3,7 +3,8 @@
 # problems. Run it after the trees that correct estimates have changed. It takes some minutes and no GPU. Needs Python with numpy and
 # catboost ($PYTHON, default python3), and the command pgemm ($PGEMM, default target/release/pgemm).
 #
-# The result depends on the trees that correct estimates, with which pgemm was built, and not on the tile trees in it.
+# The result depends on the trees that correct estimates, with which pgemm was built, and not on
+# the tile trees in it.
 set -eu
 cd "$(dirname "$0")/.."
 pgemm=${PGEMM:-target/release/pgemm}

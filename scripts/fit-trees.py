@@ -44,7 +44,7 @@ IN_TURN = "turns"
 OF_PICKS = "atlas"
 WEIGHT_OF_BOTH = 3
 
-# Timings at a steady clock, of those that count more, count more again. The last feature says so.
+# The weight of those of them that were taken at a steady clock. The last feature says so.
 WEIGHT_OF_STEADY = 6
 
 # Units of a leaf's values in 1, and the largest byte of a leaf. The planner reads the leaves, in

@@ -12,7 +12,8 @@ const SMS: u32 = 132;
 
 /// Largest mean and largest 95th percentile of all problems whose kernels ran in turn, at one
 /// clock, and of all others. Timings of the others are less certain, so the fastest kernel is more
-/// often one that was lucky. Limits are a little above today's values. The project's aim for problems that were held out is 1.03 and 1.10.
+/// often one that was lucky. Limits are a little above today's values. The project's aim for
+/// problems that were held out is 1.03 and 1.10.
 const IN_TURN: [f64; 2] = [1.012, 1.05];
 const OTHERS: [f64; 2] = [1.016, 1.08];
 

@@ -121,8 +121,8 @@ pub(crate) fn considered_for(
     table.considered(shape, sms, swapped, split, alone)
 }
 
-/// The kernels of the rule for a problem as its kernel sees it. `None` if the rule has none of these
-/// types.
+/// The kernels of the rule for a problem as its kernel sees it. `None` if the rule has none of
+/// these types.
 fn table_of(
     problem: &Problem,
     ([a, b], output, precision): ([Element; 2], Element, Precision),

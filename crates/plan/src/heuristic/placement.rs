@@ -131,27 +131,39 @@ impl TilePlacement {
         (2 * full + if rest == 0 { 0 } else { 1 + u64::from(2 * rest > self.clusters) }) as f64
     }
 
+    /// Clusters that work, if all of them run at once, each on one tile or one part of a tile.
+    fn in_one_wave(&self, split: Split) -> Option<u64> {
+        let parts = match split {
+            Split::Whole => 1,
+            Split::SplitK(parts) => u64::from(parts),
+            Split::StreamK => return None,
+        };
+        Some(self.tiles().saturating_mul(parts)).filter(|working| *working <= self.clusters)
+    }
+
     /// Clusters that work in the busiest GPC, if they are less than a full wave, but more than half
     /// of one. Those of a serial launch are spread evenly. Those of a dependent launch start on the
     /// SMs that the previous launch has left idle, and fill some GPCs.
     pub(super) fn busiest_gpc(&self, split: Split, dependent_launch: bool) -> Option<f64> {
-        let working = self.tiles().saturating_mul(parts_of(split)?);
+        let working = self.in_one_wave(split)?;
         let is_part = 2 * working > self.clusters
             && FULL_WAVE.1.saturating_mul(working) < FULL_WAVE.0 * self.clusters;
         let spread = if dependent_launch { self.clusters } else { working };
         is_part.then(|| spread.div_ceil(GPCS) as f64)
     }
 
-    /// Whether a serial launch may be faster than a dependent one: if its clusters are spread more
-    /// evenly, or if neighbouring tiles of D run on neighbouring SMs, so that their reads of the
-    /// same lines merge on the way from L2 (without clusters, in one wave).
-    pub(super) fn may_be_serial(&self, split: Split) -> bool {
-        self.may_merge() || self.busiest_gpc(split, true) > self.busiest_gpc(split, false)
+    /// Whether neighbouring tiles of D run on neighbouring SMs in a serial launch, so that their
+    /// reads of the same lines merge on the way from L2: without clusters, in one wave.
+    pub(super) fn may_merge(&self, split: Split) -> bool {
+        self.cluster_size == 1
+            && self.in_one_wave(split).is_some()
+            && self.rows.min(self.columns) > 1
     }
 
-    /// Whether neighbouring tiles of D can run on neighbouring SMs.
-    fn may_merge(&self) -> bool {
-        self.cluster_size == 1 && self.tiles() <= self.clusters && self.rows.min(self.columns) > 1
+    /// Whether a serial launch may be faster than a dependent one: if reads merge, or if its
+    /// clusters are spread more evenly.
+    pub(super) fn may_be_serial(&self, split: Split) -> bool {
+        self.may_merge(split) || self.busiest_gpc(split, true) > self.busiest_gpc(split, false)
     }
 
     /// The splits worth estimating when the last wave leaves SMs idle.
@@ -166,14 +178,5 @@ impl TilePlacement {
             .contains(&fill)
             .then_some(Split::SplitK(fill as u32));
         stream.into_iter().chain(split)
-    }
-}
-
-/// Parts of a tile along k. `None` if they differ from tile to tile.
-fn parts_of(split: Split) -> Option<u64> {
-    match split {
-        Split::Whole => Some(1),
-        Split::SplitK(parts) => Some(parts.into()),
-        Split::StreamK => None,
     }
 }

@@ -142,7 +142,7 @@ fn the_clusters_of_part_of_a_wave_are_spread_by_the_launch() {
 }
 
 /// `pgemm bench --problem 16x4608x3584 --against cublaslt --also SPEC:whole:1:serial` and
-/// `:dependent`: 10.54 and 12.83 µs (2026-11-24).
+/// `:dependent`: 10.54 and 12.82 µs (2026-11-24).
 #[test]
 fn a_dependent_launch_that_fills_some_gpcs_is_estimated_as_slower() {
     let shape = as_it_lies([16, 4608, 3584]);

@@ -53,8 +53,8 @@ const MERGED_REREAD_FACTOR: f64 = 0.2832;
 
 /// Bytes of operands per cycle that the SMs of one GPC receive, if no other SM reads the same ones:
 /// about 1 TB/s. 64×16 tiles of 16×4608×3584 (bf16) in clusters of 4, of 2.3 MB each, take 10.54 µs
-/// in a serial launch, with three clusters in the busiest GPC, and 12.83 µs in a dependent one, with
-/// four (`pgemm bench --also`, H200).
+/// in a serial launch and 12.82 µs in a dependent one (`pgemm bench --also`, H200). That fits three
+/// and four clusters in the busiest GPC.
 const BYTES_PER_CYCLE_OF_GPC: f64 = 590.0;
 
 /// Bytes of L2 that keep operands for reuse under stream-K, whose workers are at different places
@@ -365,13 +365,8 @@ impl<'c> WgmmaModel<'c> {
         let stages = of_both(whole_turns as f64, worker_turns as f64);
         let turns = (whole_turns + worker_turns * worker_tiles) as f64;
 
-        // In a serial launch of a single wave, neighbouring tiles of D run on neighbouring SMs.
         let streams = split == Split::StreamK && workers > 0;
-        let merged = placement.cluster_size == 1
-            && !streams
-            && workers + whole <= placement.clusters
-            && !dependent_launch
-            && placement.rows.min(placement.columns) > 1;
+        let merged = !dependent_launch && placement.may_merge(split);
 
         let TileCycles { sent, fill, stage, epilogue, line_bytes } = *of_tile;
         let busy = match self.schedule {
