@@ -18,7 +18,7 @@ use crate::coordinates::{CtaPlace, Segment, TileOrigin};
 use crate::quantity::Side;
 use crate::spec::{Cluster, Loader, Spec};
 use crate::tiles::chunked::ChunkedTile;
-use crate::tiles::operand::StageTile;
+use crate::tiles::operand::{BoxPlace, StageTile};
 
 /// Alignment of operand tiles in bytes. It is the period of the 128-byte swizzle.
 const OPERAND_ALIGN: u32 = 1024;
@@ -305,12 +305,20 @@ impl<'k> Operands<'k> {
             }
             None => {
                 // Peers walk the same segments. So they agree on the stage of a k-tile and on the
-                // CTA that loads it. The stage is free in all peers: this CTA has waited for its
-                // empty barrier, which also counts the peers' consumers.
-                let my_turn = (stage % share.peers).eq(share.index);
-                copies.in_turn(my_turn, share.mask, |copies| {
-                    tile.copy(b, map, copies, destination, [line, k, matrix]);
-                });
+                // CTA that loads each box. The stage is free in all peers: this CTA has waited for
+                // its empty barrier, which also counts the peers' consumers.
+                let boxes = tile.boxes.len() as u32;
+                for (number, place) in (0..boxes).zip(&tile.boxes) {
+                    let turn = if boxes.is_multiple_of(share.peers) {
+                        b.constant(number % share.peers)
+                    } else {
+                        (stage * boxes + number) % share.peers
+                    };
+                    let my_turn = turn.eq(share.index);
+                    copies.in_turn(my_turn, share.mask, |copies| {
+                        tile.copy_box(b, map, copies, destination, [line, k, matrix], place);
+                    });
+                }
             }
         }
     }
@@ -359,27 +367,50 @@ impl StageTile {
         map: &BatchMap<'k>,
         copies: &Copies<'k>,
         destination: Val<'k, ty::Smem>,
-        [line, k, matrix]: [Val<'k, ty::U32>; 3],
+        origin: [Val<'k, ty::U32>; 3],
     ) {
-        let copy = |copies: &Copies<'k>, [along, depth, bytes]: [Val<'k, ty::U32>; 3]| {
-            // The innermost dimension comes first.
-            let coordinates = match self.major {
-                OperandMajor::K => [k + depth, line + along, matrix],
-                OperandMajor::Mn => [line + along, k + depth, matrix],
-            };
-            map.load(copies, destination.offset(bytes), &coordinates);
-        };
         // All boxes are at equal distances.
         if let [_, step, ..] = self.boxes[..]
             && self.boxes.len() > MOST_UNROLLED_COPIES
         {
             copies.repeat(self.boxes.len() as u32, |i, copies| {
-                copy(copies, [i * step.mn, i * step.k, i * step.bytes]);
+                let place = [i * step.mn, i * step.k, i * step.bytes];
+                self.copy_at(map, copies, destination, origin, place);
             });
         } else {
             for place in &self.boxes {
-                copy(copies, [place.mn, place.k, place.bytes].map(|at| b.constant(at)));
+                self.copy_box(b, map, copies, destination, origin, place);
             }
         }
+    }
+
+    /// Starts the copy of one box of the tile at (line, k) of a matrix.
+    fn copy_box<'k>(
+        &self,
+        b: &'k KernelBuilder,
+        map: &BatchMap<'k>,
+        copies: &Copies<'k>,
+        destination: Val<'k, ty::Smem>,
+        origin: [Val<'k, ty::U32>; 3],
+        place: &BoxPlace,
+    ) {
+        let place = [place.mn, place.k, place.bytes].map(|at| b.constant(at));
+        self.copy_at(map, copies, destination, origin, place);
+    }
+
+    fn copy_at<'k>(
+        &self,
+        map: &BatchMap<'k>,
+        copies: &Copies<'k>,
+        destination: Val<'k, ty::Smem>,
+        [line, k, matrix]: [Val<'k, ty::U32>; 3],
+        [along, depth, bytes]: [Val<'k, ty::U32>; 3],
+    ) {
+        // The innermost dimension comes first.
+        let coordinates = match self.major {
+            OperandMajor::K => [k + depth, line + along, matrix],
+            OperandMajor::Mn => [line + along, k + depth, matrix],
+        };
+        map.load(copies, destination.offset(bytes), &coordinates);
     }
 }

@@ -44,13 +44,13 @@ pub struct StageTile {
     /// The boxes that one CTA copies.
     pub boxes: Vec<BoxPlace>,
     /// Lines that each of several CTAs copies for all of them, and their bytes in a span. `None` if
-    /// one CTA copies the whole tile. If several CTAs share the tile, they then copy alternately.
+    /// one CTA copies the whole tile. If several CTAs share the tile, they then copy boxes in turn.
     pub slice: Option<(u32, u32)>,
 }
 
 impl OperandTile {
     /// A tile of `mn × k` elements that `peers` CTAs load together. Each CTA loads a slice of each
-    /// tile, or the CTAs load whole tiles alternately.
+    /// tile, or the CTAs load its spans in turn.
     pub fn new(element: Element, major: OperandMajor, mn: u32, k: u32, peers: u32) -> Self {
         OperandTile { element, major, mn, k, peers }
     }
@@ -115,7 +115,7 @@ impl OperandTile {
         }
     }
 
-    /// The TMA box of one span of a peer's slice. If peers alternate, it is a span of the whole
+    /// The TMA box of one span of a peer's slice. If peers take turns, it is a span of the whole
     /// tile.
     pub fn tensor_map(&self) -> TensorMapSpec {
         TensorMapSpec {
@@ -125,7 +125,7 @@ impl OperandTile {
         }
     }
 
-    /// The destinations of the boxes of the first slice, or of the whole tile if peers alternate.
+    /// The destinations of the boxes of the first slice, or of the whole tile if peers take turns.
     /// The boxes of slice `i` are `i` times [`slice_lines`](Self::slice_lines) further on.
     pub fn boxes(&self) -> Result<Vec<BoxPlace>, CuteError> {
         let layout = self.layout()?;
@@ -142,7 +142,7 @@ impl OperandTile {
     }
 
     /// Lines of the non-contiguous dimension in one peer's slice, and their bytes in a span. `None`
-    /// if slices would not be whole atoms. The peers then load whole tiles alternately.
+    /// if slices would not be whole atoms. The peers then load spans of the tile in turn.
     pub fn slice_lines(&self) -> Option<(u32, u32)> {
         let (lines, peers) = (self.extents().1, self.peers.max(1));
         lines.is_multiple_of(peers * ATOM_LINES).then(|| {
