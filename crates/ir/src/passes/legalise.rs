@@ -1,18 +1,24 @@
 //! Lowers what the back ends do not handle. Roles become a chain of `If` on the warpgroup index
 //! with `SetMaxRegisters`. Unsigned products, quotients and remainders by powers of two become
-//! shifts and masks. Selects of predicates become logic.
+//! shifts and masks. 32-bit quotients and remainders by other constants become products: for values
+//! that are the same in a warp, ptxas 13.0 divides by a reciprocal in floating point instead, which
+//! takes about 30 instructions that wait for each other. Selects of predicates become logic.
+
+mod quotient;
 
 use std::cmp::Ordering;
 use std::collections::HashMap;
 use std::mem;
+
+use quotient::Quotient;
 
 use crate::{
     BinaryOp, Block, CompareOp, Constant, Inst, Kernel, LocId, Op, RegisterChange, Role, RoleId,
     Special, Type, UnaryOp, ValueId,
 };
 
-/// Lowers [`Op::Roles`], unsigned arithmetic by powers of two and [`Op::Select`] of predicates.
-/// Expects a verified kernel.
+/// Lowers [`Op::Roles`], unsigned arithmetic by powers of two, 32-bit division by constants, and
+/// [`Op::Select`] of predicates. Expects a verified kernel.
 ///
 /// Each role's block starts with the `SetMaxRegisters` that takes it from
 /// [`Kernel::entry_registers`] to its budget, unless these are equal. The chain tests roles in
@@ -122,6 +128,8 @@ fn lower_arithmetic(
             lowered.push(self::inst(Op::Const(constant), vec![], vec![amount], inst.loc));
             inst.op = Op::Binary(op);
             inst.args = vec![operand, amount];
+        } else {
+            divide_by_product(values, constants, &mut inst, &mut lowered);
         }
         lowered.push(inst);
     }
@@ -144,6 +152,40 @@ fn select_by_logic(values: &mut Vec<Type>, select: &mut Inst, lowered: &mut Vec<
     let no = emit(Op::Binary(BinaryOp::And), vec![not, no]);
     select.op = Op::Binary(BinaryOp::Or);
     select.args = vec![yes, no];
+}
+
+/// Replaces a 32-bit quotient or remainder by a constant with products, sums and shifts.
+fn divide_by_product(
+    values: &mut Vec<Type>,
+    constants: &HashMap<ValueId, u64>,
+    division: &mut Inst,
+    lowered: &mut Vec<Inst>,
+) {
+    let (&Op::Binary(op), &[dividend, divisor]) = (&division.op, &division.args[..]) else {
+        return;
+    };
+    let is_remainder = op == BinaryOp::Rem;
+    if values.get(dividend.index()) != Some(&Type::U32) || !(is_remainder || op == BinaryOp::Div) {
+        return;
+    }
+    let quotient = constants.get(&divisor).and_then(|&by| Quotient::by(u32::try_from(by).ok()?));
+    let Some(quotient) = quotient else { return };
+
+    let loc = division.loc;
+    let mut emit = |op: Op, args: Vec<ValueId>| {
+        let result = define(values, Type::U32);
+        lowered.push(inst(op, args, vec![result], loc));
+        result
+    };
+    let result = quotient.of(dividend, &mut emit);
+    if is_remainder {
+        let whole = emit(Op::Binary(BinaryOp::Mul), vec![result, divisor]);
+        division.op = Op::Binary(BinaryOp::Sub);
+        division.args = vec![dividend, whole];
+    } else if let Some(last) = lowered.pop() {
+        division.op = last.op;
+        division.args = last.args;
+    }
 }
 
 /// The shift or mask that computes the same: operation, left operand and constant right operand.

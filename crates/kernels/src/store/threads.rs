@@ -266,7 +266,7 @@ impl<'k, R: StagedResult> Store<'_, 'k, R> {
         let regular = WARPGROUP_THREADS.is_multiple_of(in_line)
             && self.lines().is_multiple_of(lines)
             && (lines * self.element_bytes()).is_multiple_of(UNIT_BYTES)
-            && (lines * staging.line_bytes()).is_multiple_of(SWIZZLE_PERIOD_BYTES);
+            && (lines * staging.span_bytes()).is_multiple_of(SWIZZLE_PERIOD_BYTES);
         (regular && slice.line_bytes.is_multiple_of(staging.line_bytes())).then_some(lines)
     }
 
@@ -291,7 +291,7 @@ impl<'k, R: StagedResult> Store<'_, 'k, R> {
         let (rounds, most) =
             (self.lines() / lines, self.output.resources.registers.stores_in_flight);
         let together = (1..=most).rev().find(|count| rounds.is_multiple_of(*count)).unwrap_or(1);
-        let line_bytes = self.output.staging().line_bytes();
+        let line_bytes = self.output.staging().span_bytes();
         let step = slice.stride * u64::from(lines);
         let (line, to) = first;
         let start = (to, b.constant::<ty::U32>(0));

@@ -146,14 +146,22 @@ impl<'k, R: StagedResult> Store<'_, 'k, R> {
             OutputMajor::N => [place.column, place.row],
             OutputMajor::M => [place.row, place.column],
         };
+        // Where each box lies in shared memory, and in its lines.
+        let boxes = || {
+            (0..staging.boxes()).map(|i| {
+                let before = i * staging.extents()[0];
+                (place.buffer.offset(i * staging.box_bytes()), across + before)
+            })
+        };
 
         b.if_(warpgroup.leads & !*by_threads, || {
             b.bulk_wait_read(place.stores_pending);
             b.if_(reads_c, || {
                 if let Some(map) = &c.map {
-                    let box_at = [across, down, map.place(place.batch)];
                     warpgroup.c_full.mbarrier_expect_copies(|copies| {
-                        map.load(copies, place.buffer, &box_at);
+                        for (buffer, across) in boxes() {
+                            map.load(copies, buffer, &[across, down, map.place(place.batch)]);
+                        }
                     });
                 }
             });
@@ -204,7 +212,9 @@ impl<'k, R: StagedResult> Store<'_, 'k, R> {
             || {
                 b.if_(warpgroup.leads, || {
                     if let Some(map) = &d.map {
-                        map.store(place.buffer, &[across, down, map.place(place.batch)]);
+                        for (buffer, across) in boxes() {
+                            map.store(buffer, &[across, down, map.place(place.batch)]);
+                        }
                     }
                     b.bulk_commit();
                 });

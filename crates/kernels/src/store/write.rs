@@ -62,19 +62,9 @@ impl Addresses {
         };
         // Lanes may compute addresses of matrices beyond the tile's last columns. These addresses
         // are not used.
-        let threads = elements_of(&tile, &elements)?;
+        let threads = tile.compose(&elements)?;
         Ok(Addresses { tile, threads, second_row: sums.second_row() })
     }
-}
-
-/// Composes a layout of (row, column), encoded as row + 64·column, with the layout of a tile of 64
-/// rows.
-fn elements_of(tile: &Layout, coordinates: &Layout) -> Result<Layout, CuteError> {
-    let [row, column] = [tile.mode(0)?, tile.mode(1)?].map(|mode| mode.stride().leaves()[0]);
-    let stride = |coordinate: i64| coordinate % 64 * row + coordinate / 64 * column;
-    let shape = coordinates.shape().leaves();
-    let strides: Vec<i64> = coordinates.stride().leaves().into_iter().map(stride).collect();
-    Layout::new(pgemm_cute::IntTuple::from_iter(shape), pgemm_cute::IntTuple::from_iter(strides))
 }
 
 /// The state for writing one staging tile.
@@ -145,7 +135,8 @@ impl<'k> Writer<'_, 'k> {
         swizzled(element * self.element.bytes(), self.staging.swizzle())
     }
 
-    /// The address of the element `row` rows and `column` columns after the thread's first element.
+    /// The address of the element `row` rows and `column` columns after the thread's first element,
+    /// which must be in the same box.
     fn address(&self, first: Val<'k, ty::U32>, row: u32, column: u32) -> Val<'k, ty::Smem> {
         let layout = &self.addresses.tile;
         let strides = [0, 1].map(|mode| layout.stride().modes()[mode].leaves()[0] as u32);

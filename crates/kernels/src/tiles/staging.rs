@@ -1,9 +1,10 @@
 //! The staging tile of an epilogue in shared memory. It has some columns of 64 rows of D. One
-//! warpgroup writes it, and one TMA box stores it.
+//! warpgroup writes it, and one or two TMA boxes store it.
 //!
 //! Its lines run along the contiguous dimension of D. A line is a row of a row-major D, and a
-//! column of a column-major D. The shape spreads the warpgroup's writes over the banks: lines are
-//! one swizzle span, or plain lines of an odd number of 16-byte chunks.
+//! column of a column-major D. The shape spreads the warpgroup's writes over the banks: a line is
+//! one or two swizzle spans, each in a box of its own, or a plain line whose length is an odd
+//! multiple of the bytes that a thread, or four neighbouring ones, write to it at once.
 
 use pgemm_cute::{CuteError, Layout};
 use pgemm_ir::{Element, SwizzleMode, TensorMapSpec, Val, ty};
@@ -35,6 +36,17 @@ const MAX_COLUMNS_BYTES: u32 = 9216;
 /// H200, 104 columns in boxes of 8 took 2.5 times as long as wider tiles.
 const FEW_COLUMNS: u32 = 24;
 const MAX_WIDE_COLUMNS_BYTES: u32 = 32 << 10;
+
+/// Fewest and most columns of a row-major box of 32-bit elements whose lines need no swizzle: an odd
+/// multiple of the 32 bytes that four neighbouring threads write. If a tile's width has no such
+/// divisor, lines are swizzle spans if they can be, and otherwise longer, up to
+/// [`MAX_WIDE_COLUMNS_BYTES`]. Boxes of 8 columns, of which a wide tile has up to 31, are the last
+/// resort.
+const WORD_COLUMNS: [u32; 2] = [24, 56];
+
+/// Most bytes of the smallest useful number of buffers for row-major 32-bit elements. One buffer
+/// has to do where two or more take more.
+const MOST_WORD_BYTES: u32 = 20 << 10;
 
 /// The shape of a staging tile.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -88,9 +100,16 @@ impl Staging {
                 let wide = || wide.into_iter().find(|n| tile_n.is_multiple_of(*n));
                 usual.filter(|columns| *columns >= FEW_COLUMNS).or_else(wide).or(usual)
             }
+            OutputMajor::N if bytes == 4 => {
+                let [fewest, most] = WORD_COLUMNS;
+                let widest_rows = MAX_WIDE_COLUMNS_BYTES / (STAGING_ROWS * bytes);
+                let odd = |columns: &u32| columns % 16 == 8 && tile_n.is_multiple_of(*columns);
+                let usual = (fewest..=most).step_by(8).filter(odd).last();
+                let wide = || (most..=widest_rows).step_by(8).find(odd);
+                let spans = |span: u32| Some(span).filter(|span| tile_n.is_multiple_of(*span));
+                usual.or_else(|| spans(32)).or_else(wide).or_else(|| spans(16))
+            }
             OutputMajor::N if (tile_n * bytes).is_multiple_of(128) => Some(128 / bytes),
-            OutputMajor::N if bytes == 4 && tile_n.is_multiple_of(16) => Some(64 / bytes),
-            OutputMajor::N if bytes == 4 => Some(8),
             OutputMajor::N if bytes == 1 && tile_n.is_multiple_of(64) => Some(64),
             OutputMajor::N => widest(MAX_ROW_BYTES / bytes, &|columns| columns * bytes % 32 == 16),
         };
@@ -99,7 +118,11 @@ impl Staging {
         let steps = one.steps();
         // A large box leaves no room for a second one.
         let is_large = major == OutputMajor::M && one.buffer_bytes() > MAX_COLUMNS_BYTES;
-        let buffers = (2..=steps).find(|buffers| steps.is_multiple_of(*buffers) && !is_large);
+        let fits = |buffers: &u32| {
+            let is_word_row = major == OutputMajor::N && bytes == 4;
+            !is_large && !(is_word_row && buffers * one.buffer_bytes() > MOST_WORD_BYTES)
+        };
+        let buffers = (2..=steps).find(|buffers| steps.is_multiple_of(*buffers)).filter(fits);
         Staging { buffers: buffers.unwrap_or(1), ..one }
     }
 
@@ -125,7 +148,11 @@ impl Staging {
         line: Val<'k, ty::U32>,
         unit: Val<'k, ty::U32>,
     ) -> Val<'k, ty::Smem> {
-        buffer.offset(swizzled(line * self.line_bytes() + unit * 16, self.swizzle()))
+        let units = self.span_bytes() / 16;
+        let box_start =
+            if self.boxes() == 1 { buffer } else { buffer.offset(unit / units * self.box_bytes()) };
+        let in_box = line * self.span_bytes() + unit % units * 16;
+        box_start.offset(swizzled(in_box, self.swizzle()))
     }
 
     /// Number of columns of D.
@@ -146,26 +173,51 @@ impl Staging {
         let (rows, columns) = (i64::from(STAGING_ROWS), i64::from(self.columns));
         match self.major {
             OutputMajor::N => Layout::row_major((rows, columns)),
-            OutputMajor::M => Layout::col_major((rows, columns)),
+            OutputMajor::M => {
+                let boxes = i64::from(self.boxes());
+                let in_box = rows / boxes;
+                let shape = ((in_box, boxes), columns);
+                Layout::new(shape, ((1, in_box * columns), in_box))
+            }
         }
     }
 
-    /// Elements of D in a line, and number of lines.
-    fn extents(&self) -> [u32; 2] {
+    /// Number of TMA boxes. They lie behind each other in the buffer, and side by side along the
+    /// lines. A column of 32-bit elements has twice the bytes of the widest swizzle span.
+    pub fn boxes(&self) -> u32 {
+        if self.major == OutputMajor::M {
+            (STAGING_ROWS * self.element.bytes()).div_ceil(128)
+        } else {
+            1
+        }
+    }
+
+    /// Elements of D in a line of a box, and number of lines.
+    pub fn extents(&self) -> [u32; 2] {
         match self.major {
             OutputMajor::N => [self.columns, STAGING_ROWS],
-            OutputMajor::M => [STAGING_ROWS, self.columns],
+            OutputMajor::M => [STAGING_ROWS / self.boxes(), self.columns],
         }
     }
 
-    /// Bytes of a line.
-    pub fn line_bytes(&self) -> u32 {
+    /// Bytes of a line of a box, which are also the bytes from one line to the next.
+    pub fn span_bytes(&self) -> u32 {
         self.extents()[0] * self.element.bytes()
+    }
+
+    /// Bytes of a line in all boxes.
+    pub fn line_bytes(&self) -> u32 {
+        self.boxes() * self.span_bytes()
+    }
+
+    /// Bytes of a box.
+    pub fn box_bytes(&self) -> u32 {
+        self.buffer_bytes() / self.boxes()
     }
 
     /// The permutation of 16-byte chunks.
     pub fn swizzle(&self) -> SwizzleMode {
-        match self.line_bytes() {
+        match self.span_bytes() {
             128 => SwizzleMode::B128,
             64 => SwizzleMode::B64,
             32 if self.element.bytes() == 4 => SwizzleMode::B32,
@@ -184,7 +236,7 @@ impl Staging {
         self.buffers * self.buffer_bytes()
     }
 
-    /// The box of one staging tile.
+    /// A box of a staging tile.
     pub fn tensor_map(&self) -> TensorMapSpec {
         TensorMapSpec {
             element: self.element,
@@ -207,10 +259,12 @@ mod tests {
             for tile_n in (step..=256).step_by(step as usize) {
                 let staging = Staging::fewest(element, N, tile_n, 2);
                 assert_eq!(staging.slices() * staging.columns(), tile_n);
-                let odd = staging.line_bytes() / 16 % 2 == 1;
+                let written = if element == Element::F32 { 32 } else { 16 };
+                let odd = staging.line_bytes() / written % 2 == 1;
                 assert!(staging.swizzle() != SwizzleMode::None || odd, "{tile_n} {staging:?}");
                 assert_eq!(staging.columns() % 8, 0);
-                assert!(staging.line_bytes() <= MAX_ROW_BYTES);
+                assert!(staging.line_bytes() <= MAX_ROW_BYTES || element == Element::F32);
+                assert!(staging.buffer_bytes() <= MAX_WIDE_COLUMNS_BYTES);
                 assert_eq!(staging.buffer_bytes() % 1024, 0);
 
                 let columns = Staging::fewest(element, M, tile_n, 2);
@@ -229,7 +283,15 @@ mod tests {
         assert_eq!(Staging::fewest(Element::E4m3, N, 240, 1).columns(), 80);
         assert_eq!(Staging::fewest(Element::Bf16, N, 208, 1).columns(), 104);
         assert_eq!(Staging::fewest(Element::Bf16, N, 176, 1).columns(), 88);
-        assert_eq!(Staging::fewest(Element::F32, N, 208, 1).columns(), 16);
+        let words = |tile_n, blocks| Staging::fewest(Element::F32, N, tile_n, blocks);
+        let of = |staging: Staging| (staging.columns(), staging.steps(), staging.buffers());
+        assert_eq!(of(words(208, 1)), (104, 2, 1));
+        assert_eq!(of(words(144, 1)), (24, 6, 2));
+        assert_eq!(of(words(72, 2)), (24, 6, 2));
+        assert_eq!(of(words(160, 1)), (40, 4, 2));
+        assert_eq!(of(words(168, 1)), (56, 3, 1));
+        assert_eq!(of(words(256, 1)), (32, 8, 2));
+        assert_eq!(of(words(136, 1)), (8, 17, 1));
         for (tile_n, columns, buffers) in [(144, 72, 2), (104, 104, 1), (176, 88, 1), (16, 16, 2)] {
             let staging = Staging::fewest(Element::Bf16, M, tile_n, 2);
             assert_eq!((staging.columns(), staging.buffers()), (columns, buffers), "{tile_n}");

@@ -127,7 +127,7 @@ fn c_read_before_it_is_there() {
     Subject::with(ALONE, |case| case.scaled(1.0, 1.0, CPlace::Apart))
         .without(|inst, line| inst.op == Op::MbarrierWait && line.contains(".c_full"))
         .verifier_accepts()
-        .emulator_reports(ReportKind::Race, &["b.load_matrix", "map.load(copies, place.buffer"]);
+        .emulator_reports(ReportKind::Race, &["b.load_matrix", "map.load(copies, buffer"]);
 }
 
 #[test]

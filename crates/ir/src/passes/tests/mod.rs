@@ -164,10 +164,28 @@ fn powers_of_two_become_shifts_and_masks() {
     becomes(&by("mul %2, %0", 64), "u32", "%3", "%2: u32 = const.u32 6; %3: u32 = shl %0, %2");
     becomes(&by("div %0, %2", 128), "u32", "%3", "%2: u32 = const.u32 7; %3: u32 = shr %0, %2");
     becomes(&by("rem %0, %2", 128), "u32", "%3", "%2: u32 = const.u32 127; %3: u32 = and %0, %2");
-    becomes(&by("div %0, %2", 96), "u32", "%3", "%2: u32 = const.u32 96; %3: u32 = div %0, %2");
     let wide = |op: &str| format!("%2: u64 = const.u64 256\n%3: u64 = {op} %1, %2");
     becomes(&wide("rem"), "u64", "%3", "%1: u64 = const.u64 255; %2: u64 = and %0, %1");
     becomes(&wide("mul"), "u64", "%3", "%1: u32 = const.u32 8; %2: u64 = shl %0, %1");
+}
+
+#[test]
+fn quotients_and_remainders_by_constants_become_products() {
+    let by = |op: &str, constant: u32| format!("%2: u32 = const.u32 {constant}\n%3: u32 = {op}");
+    let high = |multiplier: u32, shift: u32| {
+        format!(
+            "%2: u32 = const.u32 {multiplier}; %3: u32 = mul_high %0, %2; %4: u32 = const.u32 \
+             {shift}; %5: u32 = shr %3, %4"
+        )
+    };
+    becomes(&by("div %0, %2", 96), "u32", "%3", &high(0xaaaa_aaab, 6));
+    let both = "%2: u32 = const.u32 9\n%3: u32 = div %0, %2\n%4: u32 = rem %0, %2\n\
+                %5: u32 = add %3, %4";
+    let optimised = listing(&optimise(expression(both, "u32", "%5")).unwrap());
+    assert_eq!(optimised.matches("mul_high").count(), 1, "{optimised}");
+    assert!(!optimised.contains(" div ") && !optimised.contains(" rem "), "{optimised}");
+    let wide = "%2: u64 = const.u64 96\n%3: u64 = div %1, %2";
+    assert!(listing(&optimise(expression(wide, "u64", "%3")).unwrap()).contains("div"));
 }
 
 #[test]
