@@ -8,7 +8,8 @@ over the estimates. What all choices of a problem have in common counts little, 
 the best count most. Needs numpy and catboost, whose trees ask the same question in all splits of a level.
 
     for run in rule survey races autotune atlas; do pgemm atlas --features benchmarks/results/$run.jsonl > $run.csv; done
-    scripts/fit-trees.py rule.csv survey.csv races.csv autotune.csv atlas.csv --out crates/plan/src/heuristic/trees.bin
+    pgemm atlas --population models --count 1000 --shard 1/2 --list > unseen.txt
+    scripts/fit-trees.py rule.csv survey.csv races.csv autotune.csv atlas.csv --without unseen.txt --out crates/plan/src/heuristic/trees.bin
 
 With --tiles it fits the trees that correct the bounds of tiles instead, from what `pgemm atlas --tile-features` prints for drawn
 problems. These are fitted to the estimates that the other trees correct, so they are fitted anew after them. No timing is needed.
@@ -20,6 +21,7 @@ import collections
 import csv
 import json
 import math
+import re
 import struct
 import tempfile
 
@@ -46,6 +48,9 @@ WEIGHT_OF_BOTH = 3
 
 # The weight of those of them that were taken at a steady clock. The last feature says so.
 WEIGHT_OF_STEADY = 6
+
+# A problem in a table: types, majors and extents.
+NAME = re.compile(r"[a-z0-9>-]+ [kmn]{2} \d+x\d+x\d+(\*\d+)?")
 
 # Units of a leaf's values in 1, and the largest byte of a leaf. The planner reads the leaves, in
 # crates/plan/src/heuristic/trees.rs.
@@ -78,12 +83,14 @@ PARAMETERS = {
 PARAMETERS_OF_TILES = PARAMETERS | {"random_strength": 0, "iterations": 120, "learning_rate": 0.2, "subsample": 0.5, "border_count": 128}
 
 
-def read(paths):
+def read(paths, left_out):
     problems, times, before, rows, runs, estimates = [], [], [], [], [], []
     for path in paths:
         with open(path, encoding="utf-8") as file:
             header, *lines = csv.reader(file)
         for run, problem, cycles, estimate, repack, *features in lines:
+            if problem in left_out:
+                continue
             runs.append(run)
             problems.append((run, problem))
             times.append(float(cycles))
@@ -205,12 +212,17 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("files", nargs="+", metavar="FILE")
     parser.add_argument("--tiles", action="store_true", help="fit the trees that correct the bounds of tiles")
+    parser.add_argument("--without", metavar="FILE", help="leave out the problems that this output of `pgemm atlas --list` names")
     parser.add_argument("--out", metavar="FILE")
     args = parser.parse_args()
     if args.tiles:
         fit_tiles(args.files, args.out)
         return
-    of, problems, times, estimates, before, rows = read(args.files)
+    left_out = set()
+    if args.without:
+        with open(args.without, encoding="utf-8") as file:
+            left_out = {match.group() for line in file if (match := NAME.search(line))}
+    of, problems, times, estimates, before, rows = read(args.files, left_out)
     # The trees correct kernels alone. A pick is made from kernels with the repack kernels before
     # them.
     total = np.log(times + before)
