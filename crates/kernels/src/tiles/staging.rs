@@ -118,11 +118,12 @@ impl Staging {
         let steps = one.steps();
         // A large box leaves no room for a second one.
         let is_large = major == OutputMajor::M && one.buffer_bytes() > MAX_COLUMNS_BYTES;
-        let fits = |buffers: &u32| {
-            let is_word_row = major == OutputMajor::N && bytes == 4;
-            !is_large && !(is_word_row && buffers * one.buffer_bytes() > MOST_WORD_BYTES)
+        let is_word_row = major == OutputMajor::N && bytes == 4;
+        let takes_too_much = |buffers: u32| {
+            is_large || is_word_row && buffers * one.buffer_bytes() > MOST_WORD_BYTES
         };
-        let buffers = (2..=steps).find(|buffers| steps.is_multiple_of(*buffers)).filter(fits);
+        let buffers = (2..=steps).find(|buffers| steps.is_multiple_of(*buffers));
+        let buffers = buffers.filter(|buffers| !takes_too_much(*buffers));
         Staging { buffers: buffers.unwrap_or(1), ..one }
     }
 

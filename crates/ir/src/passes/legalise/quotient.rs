@@ -79,7 +79,9 @@ mod tests {
         quotient.of(dividend, &mut |op, args| match (op, &args[..]) {
             (Op::Const(Constant::U32(number)), []) => number,
             (Op::Binary(BinaryOp::Shr), &[a, by]) => a >> by,
-            (Op::Binary(BinaryOp::MulHigh), &[a, b]) => (u64::from(a) * u64::from(b) >> 32) as u32,
+            (Op::Binary(BinaryOp::MulHigh), &[a, b]) => {
+                ((u64::from(a) * u64::from(b)) >> 32) as u32
+            }
             (Op::Binary(BinaryOp::Sub), &[a, b]) => a.checked_sub(b).unwrap(),
             (Op::Binary(BinaryOp::Add), &[a, b]) => a.checked_add(b).unwrap(),
             (op, _) => panic!("{op:?}"),
