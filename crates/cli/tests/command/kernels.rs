@@ -1,6 +1,7 @@
 //! `pgemm kernel`.
 
-use persistent_gemm::{Config, Dtype, Major, Plan, Problem, Split, heuristic};
+use persistent_gemm::heuristic::{self, Shape};
+use persistent_gemm::{Config, Dtype, Major, Plan, Problem, Split};
 
 use crate::common::line;
 
@@ -144,9 +145,13 @@ fn plans_are_those_of_the_planner_in_its_order() {
     let shown = json[0]["plans"].as_array().unwrap();
     assert_eq!((json.as_array().unwrap().len(), shown.len()), (1, 7));
     assert_eq!(json[0]["candidates"], plans.len());
-    let least = heuristic::cycles(&plans[0].choice(), [1536, 1280, 4096], 78);
+    let cycles_of = |plan: &Plan| {
+        let shape = Shape::with_accesses(&problem, &config, plan.accesses);
+        heuristic::cycles(&plan.choice(), shape, 78)
+    };
+    let least = cycles_of(&plans[0]);
     for (index, plan) in plans[..7].iter().enumerate() {
-        let cycles = heuristic::cycles(&plan.choice(), [1536, 1280, 4096], 78);
+        let cycles = cycles_of(plan);
         let ctas = match plan.spec.cluster.size() {
             1 => plan.clusters.to_string(),
             size => format!("{}x{size}", plan.clusters),
