@@ -21,15 +21,25 @@ const OTHERS: [f64; 2] = [1.016, 1.08];
 const OF_RUN: f64 = 1.03;
 const LEAST_PROBLEMS: usize = 20;
 
+/// Kernels store 32-bit results faster since this day, those of some tiles much more than others.
+/// Which of them was the fastest before says little about which one is.
+const FASTER_STORES_SINCE: &str = "2026-11-25";
+const STORED_FASTER: [&str; 2] = ["->f32", "->s32"];
+
 /// Fewest problems of each kind.
-const LEAST_OF_KIND: usize = 700;
+const LEAST_OF_KIND: usize = 650;
 
 #[test]
 fn picks_lose_little_on_stored_timings() {
     let results = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../benchmarks/results");
     let mut kinds = [Judgement::named("in turn"), Judgement::named("others")];
     for file in ["rule.jsonl", "survey.jsonl"] {
-        for judgement in judge(&results.join(file), SMS).expect("the results can be read") {
+        for mut judgement in judge(&results.join(file), SMS).expect("the results can be read") {
+            if judgement.run.as_str() < FASTER_STORES_SINCE {
+                let is_outdated =
+                    |problem: &str| STORED_FASTER.iter().any(|types| problem.contains(types));
+                judgement.regrets.retain(|(_, problem)| !is_outdated(problem));
+            }
             let (run, count) = (&judgement.run, judgement.regrets.len());
             if count >= LEAST_PROBLEMS {
                 let mean = judgement.mean().expect("there are problems");
