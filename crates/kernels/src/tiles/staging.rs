@@ -37,11 +37,11 @@ const MAX_COLUMNS_BYTES: u32 = 9216;
 const FEW_COLUMNS: u32 = 24;
 const MAX_WIDE_COLUMNS_BYTES: u32 = 32 << 10;
 
-/// Fewest and most columns of a row-major box of 32-bit elements whose lines need no swizzle: an odd
-/// multiple of the 32 bytes that four neighbouring threads write. If a tile's width has no such
+/// Fewest and most columns of a row-major box of 32-bit elements whose lines need no swizzle: they
+/// are an odd multiple of the 32 bytes that four neighbouring threads write. If a tile's width has no such
 /// divisor, lines are swizzle spans if they can be, and otherwise longer, up to
 /// [`MAX_WIDE_COLUMNS_BYTES`]. Boxes of 8 columns, of which a wide tile has up to 31, are the last
-/// resort.
+/// resort. With 56 columns a box has 14 KiB, and with more it would take too much from the ring.
 const WORD_COLUMNS: [u32; 2] = [24, 56];
 
 /// Most bytes of the smallest useful number of buffers for row-major 32-bit elements. One buffer
@@ -149,11 +149,14 @@ impl Staging {
         line: Val<'k, ty::U32>,
         unit: Val<'k, ty::U32>,
     ) -> Val<'k, ty::Smem> {
-        let units = self.span_bytes() / 16;
-        let box_start =
-            if self.boxes() == 1 { buffer } else { buffer.offset(unit / units * self.box_bytes()) };
-        let in_box = line * self.span_bytes() + unit % units * 16;
-        box_start.offset(swizzled(in_box, self.swizzle()))
+        let (start, unit) = match self.boxes() {
+            1 => (buffer, unit),
+            _ => {
+                let units = self.span_bytes() / 16;
+                (buffer.offset(unit / units * self.box_bytes()), unit % units)
+            }
+        };
+        start.offset(swizzled(line * self.span_bytes() + unit * 16, self.swizzle()))
     }
 
     /// Number of columns of D.
@@ -272,6 +275,7 @@ mod tests {
                 assert_eq!(columns.slices() * columns.columns(), tile_n);
                 assert_eq!(columns.line_bytes(), 64 * element.bytes());
                 assert!(columns.buffer_bytes() <= MAX_WIDE_COLUMNS_BYTES);
+                assert_ne!(columns.swizzle(), SwizzleMode::None);
                 assert!(columns.columns() >= FEW_COLUMNS.min(tile_n) || element == Element::F32);
                 let period = if columns.swizzle() == SwizzleMode::B64 { 512 } else { 1024 };
                 assert_eq!(columns.buffer_bytes() % period, 0);
