@@ -38,8 +38,8 @@ const FEW_COLUMNS: u32 = 24;
 const MAX_WIDE_COLUMNS_BYTES: u32 = 32 << 10;
 
 /// Fewest and most columns of a row-major box of 32-bit elements whose lines need no swizzle: they
-/// are an odd multiple of the 32 bytes that four neighbouring threads write. If a tile's width has no such
-/// divisor, lines are swizzle spans if they can be, and otherwise longer, up to
+/// are an odd multiple of the 32 bytes that four neighbouring threads write. If a tile's width has
+/// no such divisor, lines are swizzle spans if they can be, and otherwise longer, up to
 /// [`MAX_WIDE_COLUMNS_BYTES`]. Boxes of 8 columns, of which a wide tile has up to 31, are the last
 /// resort. With 56 columns a box has 14 KiB, and with more it would take too much from the ring.
 const WORD_COLUMNS: [u32; 2] = [24, 56];
