@@ -1,8 +1,9 @@
 //! Lowers what the back ends do not handle. Roles become a chain of `If` on the warpgroup index
 //! with `SetMaxRegisters`. Unsigned products, quotients and remainders by powers of two become
-//! shifts and masks. 32-bit quotients and remainders by other constants become products: for values
-//! that are the same in a warp, ptxas 13.0 divides by a reciprocal in floating point instead, which
-//! takes about 30 instructions that wait for each other. Selects of predicates become logic.
+//! shifts and masks. 32-bit quotients and remainders by other constants become products. For values
+//! that are the same in a warp, ptxas 13.0 would divide by a reciprocal in floating point instead,
+//! with about 15 instructions, most of which wait for the one before. Selects of predicates become
+//! logic.
 
 mod quotient;
 

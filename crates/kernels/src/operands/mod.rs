@@ -316,7 +316,7 @@ impl<'k> Operands<'k> {
                     };
                     let my_turn = turn.eq(share.index);
                     copies.in_turn(my_turn, share.mask, |copies| {
-                        tile.copy_box(b, map, copies, destination, [line, k, matrix], place);
+                        tile.copy_box(map, copies, destination, [line, k, matrix], place.values(b));
                     });
                 }
             }
@@ -359,6 +359,12 @@ struct Share<'k> {
     mask: Val<'k, ty::U32>,
 }
 
+impl BoxPlace {
+    fn values<'k>(&self, b: &'k KernelBuilder) -> [Val<'k, ty::U32>; 3] {
+        [self.mn, self.k, self.bytes].map(|at| b.constant(at))
+    }
+}
+
 impl StageTile {
     /// Starts the copies of all boxes of the tile at (line, k) of a matrix.
     fn copy<'k>(
@@ -375,30 +381,18 @@ impl StageTile {
         {
             copies.repeat(self.boxes.len() as u32, |i, copies| {
                 let place = [i * step.mn, i * step.k, i * step.bytes];
-                self.copy_at(map, copies, destination, origin, place);
+                self.copy_box(map, copies, destination, origin, place);
             });
         } else {
             for place in &self.boxes {
-                self.copy_box(b, map, copies, destination, origin, place);
+                self.copy_box(map, copies, destination, origin, place.values(b));
             }
         }
     }
 
-    /// Starts the copy of one box of the tile at (line, k) of a matrix.
+    /// Starts the copy of one box of the tile at (line, k) of a matrix. The place of the box is its
+    /// first element along M or N, that along K, and its first byte in the stage.
     fn copy_box<'k>(
-        &self,
-        b: &'k KernelBuilder,
-        map: &BatchMap<'k>,
-        copies: &Copies<'k>,
-        destination: Val<'k, ty::Smem>,
-        origin: [Val<'k, ty::U32>; 3],
-        place: &BoxPlace,
-    ) {
-        let place = [place.mn, place.k, place.bytes].map(|at| b.constant(at));
-        self.copy_at(map, copies, destination, origin, place);
-    }
-
-    fn copy_at<'k>(
         &self,
         map: &BatchMap<'k>,
         copies: &Copies<'k>,

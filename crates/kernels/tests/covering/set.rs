@@ -58,14 +58,17 @@ const CLUSTERS: [Cluster; 6] = [
 
 const OUTPUT_MAJORS: [OutputMajor; 2] = [OutputMajor::N, OutputMajor::M];
 
-/// Specs whose CTAs load whole tiles of B alternately. They are narrow, K-major, and in clusters
-/// along M. Some rings are a multiple of the number of peers and some are not. A is shared in
-/// slices, and warpgroups skip each other's stages.
-const BY_TURNS: [&str; 4] = [
+/// Specs whose CTAs load the boxes of B in turn. They are narrow, K-major, and in clusters along M.
+/// Some rings are a multiple of the number of peers and some are not. The boxes of a stage are one,
+/// as many as the peers, or half as many. A is shared in slices, and warpgroups skip each other's
+/// stages.
+const BY_TURNS: [&str; 6] = [
     "bf16-kkm-bf16-64x8x128-s8-w1-c4x1",
     "bf16-kkm-bf16-64x16x128-s5-w1-c4x1",
     "f16-mk-f16-64x24x64-s3-w1-c2x2",
     "bf16-kk-bf16-64x40x64-s3-p2-c2x1",
+    "bf16-kk-bf16-64x24x128-s3-w1-c2x1",
+    "bf16-kk-bf16-64x24x128-s3-w1-c4x1",
 ];
 
 /// Types that are not among those above: results of one byte in every kind of staging tile, and

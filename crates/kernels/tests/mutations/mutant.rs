@@ -19,7 +19,7 @@ pub const WIDE: &str = "bf16-kk-f32-128x128x64-s3-w2-c1x1";
 /// A kernel whose CTAs load parts of each other's B tiles.
 pub const PAIR: &str = "bf16-kk-bf16-128x64x64-s3-w2-c2x1";
 
-/// The same kernel with B tiles that cannot be divided, so that the CTAs alternate.
+/// The same kernel with B tiles that cannot be sliced, so that the CTAs load their boxes in turn.
 pub const TURNS: &str = "bf16-kk-bf16-128x24x64-s3-w2-c2x1";
 
 /// A kernel that loads A to registers.

@@ -52,9 +52,9 @@ const MATH_FACTOR_REGISTERS_PING_PONG: f64 = 1.06;
 const MERGED_REREAD_FACTOR: f64 = 0.2832;
 
 /// Bytes of operands per cycle that the SMs of one GPC receive, if no other SM reads the same ones:
-/// about 1 TB/s. 64×16 tiles of 16×4608×3584 (bf16) in clusters of 4, of 2.3 MB each, take 10.54 µs
-/// in a serial launch and 12.82 µs in a dependent one (`pgemm bench --also`, H200). That fits three
-/// and four clusters in the busiest GPC.
+/// about 1 TB/s. 64×16 tiles of 16×4608×3584 (bf16) in clusters of 4, of 2.3 MB each, take
+/// 10.54 µs in a serial launch and 12.82 µs in a dependent one (`pgemm bench --also`, H200). That
+/// fits three and four clusters in the busiest GPC.
 const BYTES_PER_CYCLE_OF_GPC: f64 = 590.0;
 
 /// Bytes of L2 that keep operands for reuse under stream-K, whose workers are at different places

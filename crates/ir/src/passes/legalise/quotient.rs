@@ -30,8 +30,8 @@ impl Quotient {
     /// How to divide if the dividend is first shifted right by `before`, which divides it by a
     /// factor of the divisor.
     ///
-    /// With the multiplier m and the shift s the quotient is m·dividend / 2^(32 + s), rounded down.
-    /// m is 2^(32 + s) / divisor rounded up. This is exact for dividends below 2^bits if the
+    /// With a multiplier m and a shift s the quotient is m·dividend / 2^(32 + s), rounded down,
+    /// where m is 2^(32 + s) / divisor, rounded up. This is exact for dividends below 2^bits if the
     /// rounding added at most 2^(32 + s - bits) / divisor.
     fn after_shift(divisor: u32, before: u32) -> Option<Self> {
         let (divisor, bits) = (u128::from(divisor >> before), 32 - before);
