@@ -141,6 +141,8 @@ pub struct RegisterBudget {
 pub struct RegisterUse {
     /// Accumulators. If sums are promoted, these include the binary32 sums.
     pub accumulators: u32,
+    /// Whether sums are promoted and two sets of the tensor core's accumulators take turns.
+    pub takes_turns: bool,
     /// Fragments of operands.
     pub fragments: u32,
     /// Another worker's sums, which are loaded while this worker still multiplies.
@@ -310,12 +312,23 @@ impl Spec {
             self.blocks(),
             left / warpgroups.max(1),
         );
+        // If sums are promoted, a second set of accumulators lets the tensor core work while CUDA
+        // cores add up the first. The batches of a stage must be even in number, so that each stage
+        // begins with the same set.
+        let set = self.tile.n / 2;
+        let batches =
+            wgmma.promotion().map_or(0, |interval| self.tile.k / interval * self.blocks());
+        let takes_turns = promoted
+            && batches.is_multiple_of(2)
+            && accumulators + set + fragments + other + sums <= consumer;
+        let accumulators = if takes_turns { accumulators + set } else { accumulators };
         // Half of an SM's registers cannot hold both another worker's sums and fragments of A.
         let needed = accumulators + fragments + other;
         let has_room = !is_half_sm || needed + sums <= consumer;
         let can_look_ahead = self.accumulator_sets() == 1 && sums <= SUMS_LOOKED_AHEAD && has_room;
         let mut registers = RegisterUse {
             accumulators,
+            takes_turns,
             fragments,
             look_ahead: if can_look_ahead { sums } else { 0 },
             other,
@@ -374,6 +387,7 @@ impl Spec {
         self.register_resources(
             RegisterUse {
                 accumulators,
+                takes_turns: false,
                 // The fragments of one step, and those of the next as far as they are loaded ahead.
                 fragments: a + next_of_a + 2 * b,
                 look_ahead: 0,
@@ -402,6 +416,7 @@ impl Spec {
         self.register_resources(
             RegisterUse {
                 accumulators: ffma.sums(),
+                takes_turns: false,
                 // The fragments of one step and of the next.
                 fragments: 2 * (ffma.thread.m + ffma.thread.n),
                 look_ahead: 0,

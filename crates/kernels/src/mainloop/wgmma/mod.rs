@@ -22,7 +22,7 @@ use crate::operands::Operands;
 use crate::quantity::Side;
 use crate::spec::{Schedule, Spec, Summation, Terms, WgmmaSpec};
 use crate::tiles::operand::OperandTile;
-use promotion::{Part, Promoted};
+use promotion::Promoted;
 use registers::RegisterReader;
 
 /// The mainloop of a kernel whose sums have type `S`.
@@ -37,6 +37,8 @@ pub(crate) struct WgmmaMainloop<'k, S> {
     /// For each set of accumulators, the two operands that are multiplied.
     products: Vec<[usize; 2]>,
     summation: Summation,
+    /// Sets of accumulators that take turns if sums are promoted.
+    sets: u32,
     /// How A is read: from shared memory or through registers.
     a: ReadsA,
     /// The descriptors by which MMAs read B.
@@ -134,6 +136,7 @@ impl<'k, S: AtomicSum> WgmmaMainloop<'k, S> {
             sides,
             products: wgmma.products(),
             summation: wgmma.summation,
+            sets: 1 + u32::from(spec.resources().registers.takes_turns),
             a,
             b_operand: DescriptorReader::new(b_tile, &b_depths, 1)?,
             part_bytes: a_tile.operand_offset(next_part, 0)?,
@@ -148,26 +151,15 @@ impl<'k, S: AtomicSum> WgmmaMainloop<'k, S> {
     }
 
     /// Multiplies a stage with promotion. The blocks of 64 rows use the same accumulators one after
-    /// the other. Each block is added to its sums while other warpgroups multiply. The stage is
-    /// free as soon as the last MMA has read it.
-    fn promote(
-        &self,
-        issuer: &Issuer<'_, 'k, S>,
-        sums: Promoted<'k, S>,
-        slot: ReadSlot<'k>,
-    ) -> Promoted<'k, S> {
-        let b = self.b;
+    /// the other. The stage is free as soon as its last MMA has read it.
+    fn promote(&self, issuer: &Issuer<'_, 'k, S>, sums: &mut Promoted<'k, S>, slot: ReadSlot<'k>) {
         let stage = issuer.stage(&slot);
         let blocks = self.blocks as usize;
-        let mut passes = (0..self.passes).flat_map(|pass| (0..blocks).map(move |at| (pass, at)));
-        let last = passes.next_back();
-        let sums = passes.fold(sums, |sums, (pass, block)| {
-            let issue = |batch: &Batch<'k, '_>| issuer.pass(batch, &stage, pass, block);
-            sums.add(b, block, Part::Early(&slot), issue, |_| {})
-        });
-        let Some((pass, block)) = last else { return sums };
-        let issue = |batch: &Batch<'k, '_>| issuer.pass(batch, &stage, pass, block);
-        sums.add(b, block, Part::Last(slot), issue, |retired| self.operands.release(retired))
+        let block_of_batch: Vec<usize> = (0..self.passes).flat_map(|_| 0..blocks).collect();
+        let issue = |batch: &Batch<'k, '_>, at: usize| {
+            issuer.pass(batch, &stage, at / blocks, block_of_batch[at]);
+        };
+        sums.add(self.b, slot, &block_of_batch, issue, |retired| self.operands.release(retired));
     }
 }
 
@@ -219,10 +211,10 @@ impl<'k, S: AtomicSum> Mainloop<'k> for WgmmaMainloop<'k, S> {
         };
         let issuer = self.issuer(reader, part);
         if let Summation::Promoted { .. } = self.summation {
-            let promoted = Promoted::<S>::new(b, self.atom, self.blocks);
-            let stage = |(sums, cursor)| {
+            let promoted = Promoted::new(b, self.atom, self.blocks, self.sets);
+            let stage = |(mut sums, cursor): (Promoted<'k, S>, RingCursor<'k>)| {
                 let slot = ring.wait_full(b, cursor);
-                let sums = self.promote(&issuer, sums, slot);
+                self.promote(&issuer, &mut sums, slot);
                 (sums, ring.advance(cursor))
             };
             let at = (promoted, cursor);
