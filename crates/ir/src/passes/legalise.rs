@@ -2,8 +2,8 @@
 //! with `SetMaxRegisters`. Unsigned products, quotients and remainders by powers of two become
 //! shifts and masks. 32-bit quotients and remainders by other constants become products. For values
 //! that are the same in a warp, ptxas 13.0 would divide by a reciprocal in floating point instead,
-//! with about 15 instructions, most of which wait for the one before. Selects of predicates become
-//! logic.
+//! with about 15 instructions, most of which wait for the one before. The index of a cluster, which
+//! it also computes in floating point, becomes such a quotient. Selects of predicates become logic.
 
 mod quotient;
 
@@ -18,7 +18,7 @@ use crate::{
     Special, Type, UnaryOp, ValueId,
 };
 
-/// Lowers [`Op::Roles`], unsigned arithmetic by powers of two, 32-bit division by constants, and
+/// Lowers [`Op::Roles`], [`Special::Cluster`], unsigned arithmetic by powers of two, 32-bit division by constants, and
 /// [`Op::Select`] of predicates. Expects a verified kernel.
 ///
 /// Each role's block starts with the `SetMaxRegisters` that takes it from
@@ -27,6 +27,7 @@ use crate::{
 pub fn legalise(kernel: &mut Kernel) {
     let mut body = mem::take(&mut kernel.body);
     lower_roles(kernel, &mut body);
+    lower_cluster_index(&mut kernel.values, kernel.cluster, &mut body);
     let mut constants = HashMap::new();
     lower_arithmetic(&mut kernel.values, &mut constants, &mut body);
     kernel.body = body;
@@ -99,6 +100,30 @@ fn with_budget(role: &Role, block: Option<Block>, entry: u32, loc: LocId) -> Vec
         insts.pop();
     }
     insts
+}
+
+/// The index of a cluster is that of its CTAs divided by their number. ptxas computes it in floating
+/// point, which takes longer than the shift that this becomes.
+fn lower_cluster_index(values: &mut Vec<Type>, cluster: u32, block: &mut Block) {
+    let mut lowered = Vec::with_capacity(block.insts.len());
+    for mut inst in mem::take(&mut block.insts) {
+        for nested in &mut inst.blocks {
+            lower_cluster_index(values, cluster, nested);
+        }
+        if inst.op == Op::Special(Special::Cluster) {
+            let mut emit = |op: Op| {
+                let result = define(values, Type::U32);
+                lowered.push(self::inst(op, vec![], vec![result], inst.loc));
+                result
+            };
+            let cta = emit(Op::Special(Special::Cta));
+            let size = emit(Op::Const(Constant::U32(cluster)));
+            inst.op = Op::Binary(BinaryOp::Div);
+            inst.args = vec![cta, size];
+        }
+        lowered.push(inst);
+    }
+    block.insts = lowered;
 }
 
 fn nested(mut insts: Vec<Inst>, loc: LocId) -> Block {

@@ -171,7 +171,7 @@ fn rows_and_columns_swapped_in_the_store() {
 fn every_cluster_starts_at_the_first_tile() {
     Subject::with(ALONE, |case| Case { clusters: 2, ..case })
         .with_op(|op, _| match op {
-            Op::Special(Special::Cluster) => Some(Op::Const(Constant::U32(0))),
+            Op::Special(Special::Cta) => Some(Op::Const(Constant::U32(0))),
             _ => None,
         })
         .verifier_accepts()

@@ -189,6 +189,17 @@ fn quotients_and_remainders_by_constants_become_products() {
 }
 
 #[test]
+fn the_index_of_a_cluster_follows_from_that_of_the_cta() {
+    for (cluster, operation) in [(1, "special.cta"), (4, "shr"), (6, "mul_high")] {
+        let mut kernel = expression("%2: u32 = special.cluster", "u32", "%2");
+        kernel.cluster = cluster;
+        let optimised = listing(&optimise(kernel).unwrap());
+        assert!(optimised.contains(operation), "{optimised}");
+        assert!(!optimised.contains("cluster"), "{optimised}");
+    }
+}
+
+#[test]
 fn roles_become_a_chain_of_branches() {
     let text = r#"kernel "roles", cluster 1
 role0 = "load": 1 warpgroups, 40 registers
