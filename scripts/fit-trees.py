@@ -136,16 +136,19 @@ def without_common(of, targets, weights, common):
 
 def trees_of(model):
     """The bytes of the model's trees as the planner reads them. Of a leaf's number, CatBoost's first
-    split is the last digit, and ours the first one."""
+    split is the last digit, and ours the first one. A tree of fewer levels than the others asks its
+    last question again, and its leaves do not depend on these answers."""
     with tempfile.NamedTemporaryFile(suffix=".json") as file:
         model.save_model(file.name, format="json")
         trees = json.load(file)["oblivious_trees"]
     for tree in trees:
         splits = list(reversed(tree["splits"]))
+        missing = model.get_all_params()["depth"] - len(splits)
+        splits += splits[-1:] * missing
         features = bytes(split["float_feature_index"] for split in splits)
         # Below the greater of the features that it divides, and not below the smaller one.
         borders = np.maximum([split["border"] for split in splits], 0).astype("<f4").view("<u4") >> 16
-        leaves = np.array(tree["leaf_values"]) * UNITS
+        leaves = np.repeat(tree["leaf_values"], 2**missing) * UNITS
         shift = max(0, math.ceil(math.log2(max(np.abs(leaves).max() / LARGEST, 1))))
         leaves = np.clip(np.round(leaves / 2**shift), -LARGEST, LARGEST).astype("i1")
         yield features + borders.astype("<u2").tobytes() + struct.pack("B", shift) + leaves.tobytes()
