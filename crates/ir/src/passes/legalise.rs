@@ -18,8 +18,8 @@ use crate::{
     Special, Type, UnaryOp, ValueId,
 };
 
-/// Lowers [`Op::Roles`], [`Special::Cluster`], unsigned arithmetic by powers of two, 32-bit division by constants, and
-/// [`Op::Select`] of predicates. Expects a verified kernel.
+/// Lowers [`Op::Roles`], [`Special::Cluster`], unsigned arithmetic by powers of two, 32-bit division
+/// by constants, and [`Op::Select`] of predicates. Expects a verified kernel.
 ///
 /// Each role's block starts with the `SetMaxRegisters` that takes it from
 /// [`Kernel::entry_registers`] to its budget, unless these are equal. The chain tests roles in
@@ -102,8 +102,8 @@ fn with_budget(role: &Role, block: Option<Block>, entry: u32, loc: LocId) -> Vec
     insts
 }
 
-/// The index of a cluster is that of its CTAs divided by their number. ptxas computes it in floating
-/// point, which takes longer than the shift that this becomes.
+/// The index of a cluster is that of its CTAs divided by their number. ptxas 13.0 would compute it in
+/// floating point.
 fn lower_cluster_index(values: &mut Vec<Type>, cluster: u32, block: &mut Block) {
     let mut lowered = Vec::with_capacity(block.insts.len());
     for mut inst in mem::take(&mut block.insts) {

@@ -44,9 +44,9 @@ const MAX_WIDE_COLUMNS_BYTES: u32 = 32 << 10;
 /// resort. With 56 columns a box has 14 KiB, and with more it would take too much from the ring.
 const WORD_COLUMNS: [u32; 2] = [24, 56];
 
-/// Most bytes of the smallest useful number of buffers for row-major 32-bit elements: two boxes of 40
-/// columns. One buffer has to do where two or more take more. Neither this limit nor the number of
-/// columns above was tuned by measurements.
+/// Most bytes of the smallest useful number of buffers for row-major 32-bit elements: two boxes
+/// of 40 columns. One buffer has to do where two or more take more. Neither this limit nor the
+/// number of columns above was tuned by measurements.
 const MOST_WORD_BYTES: u32 = 20 << 10;
 
 /// The shape of a staging tile.
