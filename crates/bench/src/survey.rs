@@ -196,6 +196,9 @@ impl SurveyOptions {
 /// Whether a spec belongs to the eighth of all specs that choices are drawn from, so that surveys
 /// of many problems need few kernels.
 fn is_in_pool(spec: &Spec) -> bool {
+    if spec.wgmma().is_none() {
+        return true;
+    }
     let mut hasher = DefaultHasher::new();
     spec.hash(&mut hasher);
     hasher.finish().is_multiple_of(8)

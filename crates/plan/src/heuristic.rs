@@ -18,12 +18,11 @@
 //! problems by `scripts/fit-tile-trees.sh`, without timings.
 
 mod constants;
-mod dmma;
 mod features;
-mod ffma;
 mod placement;
 mod ranking;
 mod rated;
+mod registers;
 mod shape;
 mod short;
 mod tile_features;
@@ -44,24 +43,16 @@ pub use self::tile_features::{TILE_FEATURES, TILE_NAMES as TILE_FEATURE_NAMES};
 pub(crate) use self::tile_features::{TileFeatures, TileTerms};
 pub(crate) use self::trees::{Trees, corrections};
 pub(crate) use self::wgmma::LeastCycles;
-use self::wgmma::WgmmaModel;
 use crate::choice::Choice;
 use crate::decomposition::Decomposition;
 pub use crate::device::NOMINAL_MHZ;
-
-/// Cycles from the issue of a load to its arrival. In this time the ring is filled at most once.
-const LOAD_LATENCY_CYCLES: f64 = 1780.0;
-
-/// Bytes from DRAM per cycle for one pair of SMs (TPC).
-const DRAM_BYTES_PER_CYCLE: f64 = 48.57;
 
 /// Fraction of an operand's bytes that is added to the traffic if more than one tile reads the
 /// operand. SMs at the other half of L2 read it a second time.
 const REREAD_FRACTION: f64 = 0.72;
 
-/// Cycles of a launch apart from its tiles, and additional cycles of a serial launch, which begins
-/// only after the previous one has ended.
-const LAUNCH_CYCLES: f64 = 2981.0;
+/// Additional cycles of a serial launch of a wgmma kernel, which begins only after the previous one
+/// has ended.
 const SERIAL_CYCLES: f64 = 1150.0;
 
 /// The estimated cycles of a problem on `sms` SMs. The spec of the choice must be valid. Extents
@@ -70,17 +61,15 @@ pub fn cycles(choice: &Choice, shape: impl Into<Shape>, sms: u32) -> f64 {
     RatedSpec::new(choice.spec).corrected(shape.into(), sms, choice.into())
 }
 
-/// The estimate of a choice of a wgmma kernel with these constants, before it is corrected. `None`
-/// for a spec without wgmma.
+/// The estimate of a choice with these constants, before it is corrected. The spec must be valid.
 pub fn cycles_with(
     constants: &Constants,
     choice: &Choice,
     shape: impl Into<Shape>,
     sms: u32,
-) -> Option<f64> {
-    let model = WgmmaModel::new(&choice.spec, choice.spec.wgmma()?, constants);
+) -> f64 {
     let placement = TilePlacement::new(choice.spec, shape.into(), sms);
-    Some(model.estimate(&placement, &model.of_tile(&placement), choice.into()).cycles)
+    rated::cycles_with(constants, choice, &placement)
 }
 
 /// The estimate of a choice before it is corrected, and the features from which it is. `None` for a

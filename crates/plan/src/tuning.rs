@@ -2,7 +2,7 @@
 //! Results files implement the trait.
 
 use pgemm_ir::Element;
-use pgemm_kernels::Spec;
+use pgemm_kernels::{Loader, Spec};
 use serde::{Deserialize, Serialize};
 
 use crate::batch::Batch;
@@ -156,13 +156,19 @@ impl ProblemKey {
         specs_for(&self.problem(), self.operands(), self.output, self.precision, None)
     }
 
-    /// Every spec of the rule that can compute the problem, whether the catalogue lists it or not.
-    /// There is a list for each way to access the operands.
+    /// Every spec of the rule that can compute the problem, whether the catalogue lists it or not, or
+    /// all that the catalogue lists if the rule has none of these types. There is a list for each
+    /// way to access the operands.
     pub fn rule(&self) -> Vec<(PlannedProblem, Vec<Spec>)> {
         let (operands, output, precision) = (self.operands(), self.output, self.precision);
         let specs = |planned: PlannedProblem| {
             let loaders = planned.accesses.loaders();
-            let specs = rule_for(&planned.problem, operands, output, precision, loaders).collect();
+            let rule = rule_for(&planned.problem, operands, output, precision, loaders);
+            let mut specs: Vec<Spec> = rule.collect();
+            if specs.is_empty() && loaders == [Loader::Tma; 2] {
+                let listed = specs_for(&planned.problem, operands, output, precision, None);
+                specs.extend(listed);
+            }
             (planned, specs)
         };
         self.accesses().into_iter().map(specs).collect()

@@ -51,7 +51,7 @@ struct TimedChoice {
 #[derive(Clone, Debug)]
 pub struct Fit {
     /// The constants, each with its name, the value that estimates use now, and the fitted value.
-    pub constants: Vec<(&'static str, f64, f64)>,
+    pub constants: Vec<(String, f64, f64)>,
     /// The error with the constants that estimates use now.
     pub before: f64,
     /// The error with the fitted constants.
@@ -85,7 +85,7 @@ pub fn fit(paths: &[&Path], sms: u32, mut progress: impl FnMut(usize, f64)) -> R
     let (mut least, mut step) = (before, FIRST_STEP);
     for sweep in 0..MOST_SWEEPS {
         let start = least;
-        for index in 0..Constants::NAMES.len() {
+        for index in 0..now.len() {
             for factor in [step, 1.0 / step] {
                 let mut changed = constants;
                 *changed.values_mut()[index] *= factor;
@@ -108,8 +108,8 @@ pub fn fit(paths: &[&Path], sms: u32, mut progress: impl FnMut(usize, f64)) -> R
     let after = error(&constants);
     let mut now = Constants::fitted();
     let values = now.values_mut().into_iter().zip(constants.values_mut());
-    let named = Constants::NAMES.iter().zip(values);
-    let constants = named.map(|(name, (now, fitted))| (*name, *now, *fitted)).collect();
+    let named = Constants::names().into_iter().zip(values);
+    let constants = named.map(|(name, (now, fitted))| (name, *now, *fitted)).collect();
     Ok(Fit { constants, before, after, timings })
 }
 
@@ -121,16 +121,15 @@ impl Timed {
             let cycles = (us * heuristic::NOMINAL_MHZ).ln();
             Some(TimedChoice { choice, shape, before, cycles, relative: (us / best).ln() })
         };
-        let wgmma = timings.into_iter().filter(|(choice, _)| choice.spec.wgmma().is_some());
-        Some(Timed { choices: wgmma.filter_map(timed).collect() })
+        Some(Timed { choices: timings.into_iter().filter_map(timed).collect() })
     }
 
     /// The weighted sum of squared errors of the logarithms, and the sum of the weights.
     fn error(&self, constants: &Constants, sms: u32) -> (f64, f64) {
-        let errors = self.choices.iter().filter_map(|timed| {
-            let own = heuristic::cycles_with(constants, &timed.choice, timed.shape, sms)?;
+        let errors = self.choices.iter().map(|timed| {
+            let own = heuristic::cycles_with(constants, &timed.choice, timed.shape, sms);
             let weight = (-timed.relative / REACH).exp() + LEAST_WEIGHT;
-            Some((weight, (own + timed.before).ln() - timed.cycles))
+            (weight, (own + timed.before).ln() - timed.cycles)
         });
         let errors: Vec<(f64, f64)> = errors.collect();
         let weights: f64 = errors.iter().map(|(weight, _)| weight).sum();
@@ -155,8 +154,8 @@ mod tests {
     #[test]
     fn constants_of_a_made_survey_are_found_again() {
         let mut other = Constants::fitted();
-        other.launch_cycles *= 1.5;
-        other.l2_bytes_per_cycle *= 0.8;
+        other.wgmma.launch_cycles *= 1.5;
+        other.wgmma.l2_bytes_per_cycle *= 0.8;
         let mut lines = "{\"format\":1,\"run\":\"r\"}\n".to_owned();
         for [m, n, k] in [[64, 4096, 4096], [2048, 2048, 512], [128, 256, 8192], [512, 640, 1024]] {
             let problem = Problem::new(m, n, k, Major::K, Major::K);
@@ -165,7 +164,7 @@ mod tests {
             let shape = Shape::of(&problem, &config);
             let choices = plans.iter().take(30).map(|plan| {
                 let choice = plan.choice();
-                let cycles = heuristic::cycles_with(&other, &choice, shape, 132).unwrap();
+                let cycles = heuristic::cycles_with(&other, &choice, shape, 132);
                 let launch = if choice.dependent_launch { "dependent" } else { "serial" };
                 let us = cycles / heuristic::NOMINAL_MHZ;
                 format!(
@@ -185,7 +184,7 @@ mod tests {
         let fit = fit(&[&path], 132, |_, _| {}).unwrap();
         assert_eq!(fit.timings, 120);
         assert!(fit.after < 0.1 * fit.before, "{fit:?}");
-        let launch = fit.constants.iter().find(|(name, ..)| *name == "launch_cycles").unwrap();
+        let launch = fit.constants.iter().find(|(name, ..)| name == "wgmma.launch_cycles").unwrap();
         assert!((1.3..1.7).contains(&(launch.2 / launch.1)), "{launch:?}");
     }
 }

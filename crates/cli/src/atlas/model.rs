@@ -62,7 +62,7 @@ pub fn fit(paths: &[PathBuf]) -> Result<Verdict, Failure> {
     let fit = pgemm_bench::fit(&paths, USUAL_SMS, progress)?;
     let mut table = output::table(["constant", "now", "fitted"], &["now", "fitted"]);
     for (name, now, fitted) in fit.constants {
-        table.add_row([name.to_owned(), format!("{now:.4}"), format!("{fitted:.4}")]);
+        table.add_row([name, format!("{now:.4}"), format!("{fitted:.4}")]);
     }
     output::print(&table)?;
     output::text(&format!(

@@ -255,6 +255,10 @@ impl DmmaSpec {
     /// Depth of a stage, which is one span of the 128-byte swizzle.
     pub const TILE_K: u32 = 16;
 
+    /// Most registers of a thread for sums if two CTAs share an SM. Its other registers hold the
+    /// fragments of two shallow MMAs.
+    const MOST_SUMS_OF_PAIR: u32 = 96;
+
     /// The instruction.
     pub const fn mma(&self) -> WarpMma {
         WarpMma::f64(self.depth)
@@ -263,6 +267,20 @@ impl DmmaSpec {
     /// Rows and columns of one warp's part of a tile.
     pub fn warp_tile(&self, tile: Tile) -> (u32, u32) {
         (tile.m / self.warps.m.max(1), tile.n / self.warps.n.max(1))
+    }
+
+    /// Registers of a thread that hold sums.
+    pub fn sums(&self, tile: Tile) -> u32 {
+        let (m, n) = self.warp_tile(tile);
+        m * n / 32 * 2
+    }
+
+    /// Number of CTAs that share an SM. It is two if each has four consumer warps that need few
+    /// registers. Two warps on each scheduler then hide each other's latencies, and one CTA's
+    /// epilogue runs beside the MMAs of the other.
+    pub fn ctas_per_sm(&self, tile: Tile) -> u32 {
+        let is_small = self.warps.warpgroups() == 1 && self.depth == 8;
+        if is_small && self.sums(tile) <= Self::MOST_SUMS_OF_PAIR { 2 } else { 1 }
     }
 }
 

@@ -206,7 +206,8 @@ impl Spec {
     /// up while these still work.
     pub fn working_ctas_per_sm(&self) -> u32 {
         match &self.mainloop {
-            MainloopSpec::Wgmma(_) | MainloopSpec::Dmma(_) => 1,
+            MainloopSpec::Wgmma(_) => 1,
+            MainloopSpec::Dmma(dmma) => dmma.ctas_per_sm(self.tile),
             MainloopSpec::Ffma(ffma) => ffma.ctas_per_sm(),
         }
     }
@@ -252,10 +253,7 @@ impl Spec {
 
     /// Bytes that a CTA may use if it uses as few as possible.
     fn smem_limit(&self) -> u32 {
-        match &self.mainloop {
-            MainloopSpec::Ffma(ffma) => share_of_sm(ffma.ctas_per_sm()),
-            _ => MAX_SMEM_BYTES,
-        }
+        share_of_sm(self.working_ctas_per_sm())
     }
 
     fn queue_bytes(&self) -> u32 {
@@ -380,28 +378,29 @@ impl Spec {
         let lane = |elements: u32| elements / 32 * 2;
         let (a, b) = (lane(m * dmma.depth), lane(n * dmma.depth));
         let activation = self.epilogue.activation().is_some_and(|activation| activation.is_long());
-        let (producer, consumer) = if self.consumers() == 1 { (40, 248) } else { (24, 240) };
-        let accumulators = lane(m * n);
+        let (producer, consumer) = match (self.consumers(), self.working_ctas_per_sm()) {
+            (1, 1) => (40, 248),
+            (1, _) => (40, 216),
+            _ => (24, 240),
+        };
+        let accumulators = dmma.sums(self.tile);
         let many_sums = self.consumers() == 1 && accumulators >= DMMA_MANY_SUMS;
         let next_of_a = if a > DMMA_HALVED_FRAGMENTS { a } else { a / 2 };
-        self.register_resources(
-            RegisterUse {
-                accumulators,
-                takes_turns: false,
-                // The fragments of one step, and those of the next as far as they are loaded ahead.
-                fragments: a + next_of_a + 2 * b,
-                look_ahead: 0,
-                other: DMMA_OTHER
-                    + if activation { DMMA_ACTIVATION } else { 0 }
-                    + if many_sums { DMMA_OTHER_OF_MANY_SUMS } else { 0 },
-                budget: RegisterBudget { producer, consumer },
-                at_launch: 0,
-                bias: BiasLoads::ByElement,
-                is_plenty: true,
-                stores_in_flight: 1,
-            },
-            1,
-        )
+        self.register_resources(RegisterUse {
+            accumulators,
+            takes_turns: false,
+            // The fragments of one step, and those of the next as far as they are loaded ahead.
+            fragments: a + next_of_a + 2 * b,
+            look_ahead: 0,
+            other: DMMA_OTHER
+                + if activation { DMMA_ACTIVATION } else { 0 }
+                + if many_sums { DMMA_OTHER_OF_MANY_SUMS } else { 0 },
+            budget: RegisterBudget { producer, consumer },
+            at_launch: 0,
+            bias: BiasLoads::ByElement,
+            is_plenty: true,
+            stores_in_flight: 1,
+        })
     }
 
     fn ffma_resources(&self, ffma: &FfmaSpec) -> Resources {
@@ -413,26 +412,24 @@ impl Spec {
             (_, true) => (56, 224),
             (_, false) => (40, 232),
         };
-        self.register_resources(
-            RegisterUse {
-                accumulators: ffma.sums(),
-                takes_turns: false,
-                // The fragments of one step and of the next.
-                fragments: 2 * (ffma.thread.m + ffma.thread.n),
-                look_ahead: 0,
-                other: FFMA_OTHER,
-                budget: RegisterBudget { producer, consumer },
-                at_launch: 0,
-                bias: BiasLoads::WithStore,
-                is_plenty: true,
-                stores_in_flight: 1,
-            },
-            ffma.ctas_per_sm(),
-        )
+        self.register_resources(RegisterUse {
+            accumulators: ffma.sums(),
+            takes_turns: false,
+            // The fragments of one step and of the next.
+            fragments: 2 * (ffma.thread.m + ffma.thread.n),
+            look_ahead: 0,
+            other: FFMA_OTHER,
+            budget: RegisterBudget { producer, consumer },
+            at_launch: 0,
+            bias: BiasLoads::WithStore,
+            is_plenty: true,
+            stores_in_flight: 1,
+        })
     }
 
     /// The resources of a kernel that stores D from registers.
-    fn register_resources(&self, registers: RegisterUse, ctas_per_sm: u32) -> Resources {
+    fn register_resources(&self, registers: RegisterUse) -> Resources {
+        let ctas_per_sm = self.working_ctas_per_sm();
         let threads = (self.consumers() + 1) * WARPGROUP_THREADS * ctas_per_sm;
         let at_launch = SM_REGISTERS / threads.max(1) / 8 * 8;
         Resources {
@@ -447,7 +444,7 @@ impl Spec {
             registers: RegisterUse { at_launch, ..registers },
             ctas_by_registers: ctas_per_sm,
             ctas_per_sm,
-            working_ctas_per_sm: self.working_ctas_per_sm(),
+            working_ctas_per_sm: ctas_per_sm,
             staging: Staging::NONE,
         }
     }

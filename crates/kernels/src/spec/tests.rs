@@ -31,7 +31,7 @@ fn names_parse_back_and_only_canonical_ones_do() {
         "bf16-kk-f32-128x128x64-s3-w2-c1x1-erelu-resident",
         "f64-kn-f64-128x128x16-s6-w2x4-k8",
         "f64-mk-f64-64x64x16-s8-w2x2-k16",
-        "f64-kk-f64-64x64x16-s8-w2x2-k8-ebias_n",
+        "f64-kk-f64-64x64x16-s6-w2x2-k8-ebias_n",
         "f32-kn-f32-128x256x16-s8-t8x16-w2x4",
         "f32-mk-f32-64x64x32-s4-t8x4-w2x2",
         "f32-kk-f32-192x192x8-s9-t12x12-w4x2-ebias_m.gelu",

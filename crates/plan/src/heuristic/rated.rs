@@ -2,11 +2,10 @@
 
 use pgemm_kernels::{MainloopSpec, Spec};
 
-use super::constants::FITTED;
-use super::dmma::DmmaModel;
+use super::constants::{Constants, FITTED};
 use super::features::{FEATURES, features};
-use super::ffma::FfmaModel;
 use super::placement::{RunChoice, TilePlacement};
+use super::registers::RegisterModel;
 use super::shape::Shape;
 use super::short::Short;
 use super::trees::{Trees, corrections};
@@ -24,25 +23,58 @@ const STAGES: u32 = 64;
 pub struct RatedSpec {
     /// The spec.
     pub spec: Spec,
-    model: Model,
+    model: Model<'static>,
 }
 
 /// The model of a mainloop.
 #[derive(Clone, Copy, Debug)]
-enum Model {
-    Wgmma(WgmmaModel<'static>),
-    Dmma(DmmaModel),
-    Ffma(FfmaModel),
+enum Model<'c> {
+    Wgmma(WgmmaModel<'c>),
+    Registers(RegisterModel<'c>),
+}
+
+impl<'c> Model<'c> {
+    /// The model of a valid spec.
+    fn new(spec: &Spec, constants: &'c Constants) -> Self {
+        let Constants { wgmma: of_wgmma, dmma: of_dmma, ffma: of_ffma } = constants;
+        match &spec.mainloop {
+            MainloopSpec::Wgmma(wgmma) => Model::Wgmma(WgmmaModel::new(spec, wgmma, of_wgmma)),
+            MainloopSpec::Dmma(dmma) => Model::Registers(RegisterModel::dmma(spec, dmma, of_dmma)),
+            MainloopSpec::Ffma(ffma) => Model::Registers(RegisterModel::ffma(spec, ffma, of_ffma)),
+        }
+    }
+
+    /// A function that estimates the cycles of choices of the spec. What they have in common is
+    /// computed once.
+    fn estimator<'p>(&'p self, placement: &'p TilePlacement) -> impl Fn(RunChoice) -> f64 + 'p {
+        enum Estimator<'p> {
+            Wgmma(&'p WgmmaModel<'p>, TileCycles),
+            Registers(&'p RegisterModel<'p>),
+        }
+        let estimator = match self {
+            Model::Wgmma(model) => Estimator::Wgmma(model, model.of_tile(placement)),
+            Model::Registers(model) => Estimator::Registers(model),
+        };
+        move |run| match &estimator {
+            Estimator::Wgmma(model, tile) => model.estimate(placement, tile, run).cycles,
+            Estimator::Registers(model) => model.cycles(placement, run),
+        }
+    }
+}
+
+/// Estimated cycles of a choice with these constants, before the trees correct them.
+pub(super) fn cycles_with(
+    constants: &Constants,
+    choice: &Choice,
+    placement: &TilePlacement,
+) -> f64 {
+    Model::new(&choice.spec, constants).estimator(placement)(choice.into())
 }
 
 impl RatedSpec {
     /// Computes the model's terms for a valid spec.
     pub fn new(spec: Spec) -> Self {
-        let model = match &spec.mainloop {
-            MainloopSpec::Wgmma(wgmma) => Model::Wgmma(WgmmaModel::new(&spec, wgmma, &FITTED)),
-            MainloopSpec::Dmma(dmma) => Model::Dmma(DmmaModel::new(&spec, dmma)),
-            MainloopSpec::Ffma(ffma) => Model::Ffma(FfmaModel::new(&spec, ffma)),
-        };
+        let model = Model::new(&spec, &FITTED);
         RatedSpec { spec, model }
     }
 
@@ -98,20 +130,6 @@ impl RatedSpec {
         &'p self,
         placement: &'p TilePlacement,
     ) -> impl Fn(RunChoice) -> f64 + 'p {
-        enum Estimator<'p> {
-            Wgmma(&'p WgmmaModel<'static>, TileCycles),
-            Dmma(&'p DmmaModel),
-            Ffma(&'p FfmaModel),
-        }
-        let estimator = match &self.model {
-            Model::Wgmma(model) => Estimator::Wgmma(model, model.of_tile(placement)),
-            Model::Dmma(model) => Estimator::Dmma(model),
-            Model::Ffma(model) => Estimator::Ffma(model),
-        };
-        move |run| match &estimator {
-            Estimator::Wgmma(model, tile) => model.estimate(placement, tile, run).cycles,
-            Estimator::Dmma(model) => model.cycles(placement, run),
-            Estimator::Ffma(model) => model.cycles(placement, run),
-        }
+        self.model.estimator(placement)
     }
 }

@@ -1,13 +1,13 @@
 //! The cost model of wgmma kernels.
 //!
-//! [`Constants`] were fitted to 16,685 timings on H200s: of problems that seeds drew, each with up
+//! [`WgmmaConstants`] were fitted to 16,685 timings on H200s: of problems that seeds drew, each with up
 //! to 20 kernels of the catalogue's rule (all runs of `benchmarks/results/rule.jsonl`; bf16, f16,
 //! tf32, e4m3 and s8), and of the suite (`survey.jsonl`). `pgemm atlas --fit` fits them. The
 //! constants of this module say themselves where they come from.
 
 use pgemm_kernels::{Cluster, Loader, OutputMajor, Schedule, Side, Spec, Terms, WgmmaSpec};
 
-use super::constants::Constants;
+use super::constants::WgmmaConstants;
 use super::placement::{RunChoice, TilePlacement};
 use super::{SERIAL_CYCLES, fourth_power};
 use crate::decomposition::Decomposition;
@@ -155,7 +155,7 @@ pub(super) struct TileCycles {
 /// The terms of the model that depend on the spec alone. They serve for every problem.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct WgmmaModel<'c> {
-    constants: &'c Constants,
+    constants: &'c WgmmaConstants,
     schedule: Schedule,
     /// Bytes of one element of A or B (all its terms together), and of one element of D.
     operand_bytes: f64,
@@ -195,7 +195,7 @@ pub(super) struct WgmmaModel<'c> {
 
 impl<'c> WgmmaModel<'c> {
     /// The model of a spec that validates.
-    pub(super) fn new(spec: &Spec, wgmma: &WgmmaSpec, constants: &'c Constants) -> Self {
+    pub(super) fn new(spec: &Spec, wgmma: &WgmmaSpec, constants: &'c WgmmaConstants) -> Self {
         let tile = spec.tile;
         let [tile_m, tile_n, tile_k] = [tile.m, tile.n, tile.k].map(f64::from);
         let stage_bytes = f64::from(spec.stage_bytes());

@@ -52,7 +52,7 @@ fn knobs_of_f64_make_a_spec_or_say_what_is_possible() {
     assert_eq!(plan.raster_rows, 4);
     assert!(plan.why.contains("macro-tile 512x256 as 4x2"), "{}", plan.why);
     let plan = named(&Config { warps_per_block: Some(8), ..tile(64, 64) });
-    assert_eq!(plan.spec.to_string(), "f64-mn-f64-64x64x16-s8-w2x2-k8");
+    assert_eq!(plan.spec.to_string(), "f64-mn-f64-64x64x16-s7-w2x2-k8");
 
     let refused = |config: Config| plans(&config, [1000; 3]).unwrap_err().to_string();
     for (config, part) in [

@@ -1,0 +1,129 @@
+//! The cost model of f64 and f32 kernels, whose threads add up products of elements in registers
+//! and store D from there. Work comes in waves of whole tiles and of workers that share split
+//! tiles. Each stage is bound by its multiply-adds, shared memory, L2 or the latency of a load, and
+//! the whole by DRAM traffic. The [`RegisterConstants`] of each instruction are fitted.
+
+use pgemm_kernels::{DmmaSpec, FfmaSpec, Spec};
+
+use super::constants::RegisterConstants;
+use super::placement::{RunChoice, TilePlacement};
+use super::{fourth_power, reduction_cycles};
+use crate::decomposition::Decomposition;
+
+/// f64 multiply-adds of one SM's tensor cores per cycle: 67 TFLOP/s on 132 SMs at 1.98 GHz
+/// (NVIDIA's data sheet of the H100).
+const F64_MACS_PER_CYCLE: f64 = 128.0;
+
+/// Threads for which an SM issues an instruction per cycle.
+const THREADS_PER_CYCLE: f64 = 128.0;
+
+/// f32 multiply-adds of an issue slot take longer if a thread has more sums than this: more of them
+/// read two registers of the same bank, as ptxas assigns them. The factor was measured at 4096³ and
+/// 8192³ on an H200.
+const MANY_SUMS: f64 = 128.0;
+const MANY_SUMS_FACTOR: f64 = 1.034;
+
+/// Instructions of a stage of an f32 kernel apart from loads and multiply-adds.
+const STAGE_INSTRUCTIONS: f64 = 36.0;
+
+/// Elements that one instruction of an f32 kernel loads from shared memory: 16 bytes.
+const ELEMENTS_PER_LOAD: f64 = 4.0;
+
+/// The terms of the model that depend on the spec alone. They serve for every problem.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct RegisterModel<'c> {
+    constants: &'c RegisterConstants,
+    /// Bytes of an element.
+    bytes: f64,
+    /// Elements of a tile of D.
+    elements: f64,
+    /// CTAs that work on one SM at the same time.
+    ctas_per_sm: u32,
+    /// Cycles of a stage and of an epilogue if the CTA has the SM to itself.
+    stage: f64,
+    epilogue: f64,
+    /// Fewest cycles of a stage on an SM, however many CTAs share it.
+    busy_stage: f64,
+}
+
+impl<'c> RegisterModel<'c> {
+    /// The model of a valid f64 spec.
+    pub(super) fn dmma(spec: &Spec, dmma: &DmmaSpec, constants: &'c RegisterConstants) -> Self {
+        let [tile_m, tile_n, tile_k] = [spec.tile.m, spec.tile.n, spec.tile.k].map(f64::from);
+        let (warp_m, warp_n) = dmma.warp_tile(spec.tile);
+        let math = tile_m * tile_n * tile_k / F64_MACS_PER_CYCLE;
+        let read = f64::from(dmma.warps.count() * (warp_m + warp_n)) * tile_k;
+        Self::new(spec, constants, math, read)
+    }
+
+    /// The model of a valid f32 spec.
+    pub(super) fn ffma(spec: &Spec, ffma: &FfmaSpec, constants: &'c RegisterConstants) -> Self {
+        let [thread_m, thread_n, tile_k] =
+            [ffma.thread.m, ffma.thread.n, spec.tile.k].map(f64::from);
+        let threads = f64::from(ffma.warps.warpgroups()) * 128.0;
+        let lines = thread_m + thread_n;
+        let sums = thread_m * thread_n;
+        let factor = if sums > MANY_SUMS { MANY_SUMS_FACTOR } else { 1.0 };
+        let instructions =
+            tile_k * (sums * factor + lines / ELEMENTS_PER_LOAD) + STAGE_INSTRUCTIONS;
+        let issue = threads * instructions / THREADS_PER_CYCLE;
+        Self::new(spec, constants, issue, threads * lines * tile_k)
+    }
+
+    /// The model of a spec whose stage takes so many cycles at the full rate, and whose threads
+    /// read so many elements of it from shared memory.
+    fn new(spec: &Spec, constants: &'c RegisterConstants, math: f64, read: f64) -> Self {
+        let bytes = f64::from(spec.a.bytes());
+        let elements = f64::from(spec.tile.m * spec.tile.n);
+        let stage_bytes = f64::from(spec.stage_bytes());
+        let ctas_per_sm = spec.working_ctas_per_sm();
+        let math = math * constants.math_factor;
+        let alone = if spec.consumers() == 1 { constants.four_warps_factor } else { 1.0 };
+        let shared = (read * bytes + stage_bytes) / constants.smem_bytes_per_cycle;
+        let fill = stage_bytes / constants.l2_bytes_per_cycle;
+        let late = constants.load_latency / f64::from(spec.stages);
+        let busy = [math, shared, fill].map(fourth_power).into_iter().sum::<f64>();
+        let of_cta = fourth_power(alone * math) - fourth_power(math) + fourth_power(late);
+        RegisterModel {
+            constants,
+            bytes,
+            elements,
+            ctas_per_sm,
+            stage: (busy + of_cta).sqrt().sqrt() + constants.stage_cycles,
+            epilogue: constants.epilogue_cycles + constants.epilogue_cycles_per_element * elements,
+            busy_stage: busy.sqrt().sqrt(),
+        }
+    }
+
+    /// Estimated cycles of a choice of this spec.
+    pub(super) fn cycles(&self, placement: &TilePlacement, run: RunChoice) -> f64 {
+        let constants = self.constants;
+        let work = placement.decompose(run.split);
+        let Decomposition { tiles, k_tiles, split_tiles, workers, .. } = work;
+        let (sms, at_once) = (u64::from(placement.sms), u64::from(self.ctas_per_sm));
+        // The whole tiles and the workers of one SM.
+        let whole = tiles - split_tiles;
+        let [whole_of_sm, workers_of_sm] = [whole, workers].map(|units| units.div_ceil(sms));
+        let share = split_tiles.saturating_mul(k_tiles).div_ceil(workers.max(1)) as f64;
+        let parts = split_tiles.div_ceil(workers.max(1)) as f64;
+        let of_tile = constants.reduction_cycles_per_element * self.elements;
+        let reduction = reduction_cycles(&work, parts, constants.reduction_cycles, of_tile);
+        let of_whole = k_tiles as f64 * self.stage + self.epilogue;
+        let of_worker = share * self.stage + parts * self.epilogue;
+        let alone = whole_of_sm.div_ceil(at_once) as f64 * of_whole
+            + workers_of_sm.div_ceil(at_once) as f64 * of_worker;
+        let of_both =
+            |[whole, workers]: [u64; 2]| whole as f64 * k_tiles as f64 + workers as f64 * share;
+        let stages = of_both([whole_of_sm, workers_of_sm]);
+        let busy = alone.max(stages * self.busy_stage + self.epilogue) + reduction;
+        // The busiest pair's fraction of the work is also its fraction of the DRAM traffic. Every
+        // pair gets a unit before any gets a second.
+        let pairs = (sms / 2).max(1);
+        let in_pair = of_both([whole, workers].map(|units| units.div_ceil(pairs)));
+        let of_pair = (in_pair / (tiles.max(1) * k_tiles) as f64).max(1.0 / pairs as f64);
+        let dram = placement.traffic(self.bytes) * of_pair / constants.bytes_per_cycle_of_pair;
+        let serial = if run.dependent_launch { 0.0 } else { constants.serial_cycles };
+        let launch = constants.launch_cycles + serial;
+        (fourth_power(busy) + fourth_power(dram)).sqrt().sqrt() + launch
+    }
+}
