@@ -20,8 +20,13 @@ use crate::spec::Spec;
 /// Bytes of a thread's counter.
 const COUNTER_BYTES: u32 = 4;
 
-/// Number of sums of a thread that are added together. As many loads are in flight.
+/// Number of sums of a thread that are added together, and the most contributors of which they are
+/// loaded at once.
 const GROUP: usize = 16;
+const MOST_AT_ONCE: u32 = 4;
+
+/// Registers of a thread besides the sums of a tile and those that are being loaded.
+const REGISTERS_BESIDE_SUMS: u32 = 24;
 
 /// Consumer threads of a CTA.
 fn threads(spec: &Spec) -> u32 {
@@ -31,6 +36,14 @@ fn threads(spec: &Spec) -> u32 {
 /// Bytes of a slot, which holds the sums of a tile.
 fn slot_bytes(spec: &Spec) -> u32 {
     spec.tile.m * spec.tile.n * spec.accumulator().bytes()
+}
+
+/// Contributors of which a thread has registers to load a group of sums at once.
+fn at_once(spec: &Spec, sums: u32) -> u32 {
+    let registers = spec.accumulator().bytes() / 4;
+    let taken = sums * registers + REGISTERS_BESIDE_SUMS;
+    let free = spec.resources().registers.budget.consumer.saturating_sub(taken);
+    (free / (sums.min(GROUP as u32) * registers).max(1)).clamp(1, MOST_AT_ONCE)
 }
 
 /// The memory for partial sums of a launch.
@@ -50,6 +63,8 @@ pub(crate) struct ThreadFixup<'k> {
     threads: u32,
     slot_bytes: u32,
     element_bytes: u32,
+    /// Contributors whose sums are loaded at once.
+    at_once: u32,
 }
 
 impl<'k> ThreadFixup<'k> {
@@ -60,13 +75,15 @@ impl<'k> ThreadFixup<'k> {
         scheduler: Scheduler<'k>,
         workspace: Val<'k, ty::U64>,
     ) -> Self {
+        let threads = threads(spec);
         ThreadFixup {
             b,
             scheduler,
             workspace,
-            threads: threads(spec),
+            threads,
             slot_bytes: slot_bytes(spec),
             element_bytes: spec.accumulator().bytes(),
+            at_once: at_once(spec, spec.tile.m * spec.tile.n / threads),
         }
     }
 
@@ -104,12 +121,22 @@ impl<'k> ThreadFixup<'k> {
         let add_up = || {
             let group = |values: &[usize]| {
                 let zeros = vec![S::zero(b); values.len()];
-                b.for_carry(0, contributors.count, 1, zeros, |index, sums| {
-                    let from = slot(contributors.first + index);
-                    let load =
-                        |value: &usize| b.load_global::<S, 1>(from.byte_offset(place(*value)))[0];
-                    let loaded: Vec<_> = values.iter().map(load).collect();
-                    sums.into_iter().zip(loaded).map(|(sum, other)| S::add(sum, other)).collect()
+                b.for_carry(0, contributors.count, self.at_once, zeros, |first, mut sums| {
+                    let load = |ahead: u32| {
+                        let index = first + ahead;
+                        let from = slot(contributors.first + index.min(end));
+                        let load = |value: &usize| {
+                            b.load_global::<S, 1>(from.byte_offset(place(*value)))[0]
+                        };
+                        (index.lt(contributors.count), values.iter().map(load).collect::<Vec<_>>())
+                    };
+                    let loaded: Vec<_> = (0..self.at_once).map(load).collect();
+                    for (exists, others) in loaded {
+                        for (sum, other) in sums.iter_mut().zip(others) {
+                            *sum = exists.select(S::add(*sum, other), *sum);
+                        }
+                    }
+                    sums
                 })
             };
             values.chunks(GROUP).flat_map(group).collect::<Vec<Val<'k, S>>>()
