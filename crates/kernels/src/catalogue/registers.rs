@@ -14,7 +14,7 @@ type DmmaShape = (u32, u32, (u32, u32), u32);
 /// The shapes of f64 kernels, largest first. Large tiles read the least shared memory for each
 /// multiply-add. Smaller tiles fill the device on problems with few tiles. Tiles of one block in
 /// height or width are for few rows or columns.
-const DMMA_SHAPES: [DmmaShape; 17] = [
+const DMMA_SHAPES: [DmmaShape; 15] = [
     (128, 128, (2, 4), 6),
     (128, 128, (4, 2), 6),
     (256, 64, (4, 2), 5),
@@ -28,8 +28,6 @@ const DMMA_SHAPES: [DmmaShape; 17] = [
     (64, 64, (2, 2), 7),
     (32, 64, (2, 2), 9),
     (64, 32, (2, 2), 9),
-    (32, 128, (1, 4), 5),
-    (128, 32, (4, 1), 5),
     (16, 128, (1, 8), 12),
     (128, 16, (8, 1), 12),
 ];
@@ -44,11 +42,10 @@ type FfmaShape = (u32, u32, (u32, u32), (u32, u32), u32);
 /// The shapes of f32 kernels, largest first. Parts of 8×16 and 12×12 load the least for each
 /// multiply-add. Smaller tiles fill the device on problems with few tiles. Tiles of one block in
 /// height or width are for few rows or columns.
-const FFMA_SHAPES: [FfmaShape; 12] = [
+const FFMA_SHAPES: [FfmaShape; 11] = [
     (192, 192, (12, 12), (4, 2), 8),
     (128, 256, (8, 16), (2, 4), 8),
     (256, 128, (16, 8), (4, 2), 8),
-    (128, 128, (8, 16), (4, 1), 6),
     (128, 128, (8, 8), (2, 4), 8),
     (128, 64, (8, 8), (4, 1), 8),
     (64, 128, (8, 8), (2, 2), 8),

@@ -16,6 +16,16 @@ const GPCS: u64 = 8;
 /// once.
 const FULL_WAVE: (u64, u64) = (19, 20);
 
+/// Bytes of L2 that keep operands for reuse under stream-K, whose workers are at different places
+/// along k.
+const L2_BYTES: f64 = 61.4e6;
+
+/// The part of lines that L2 no longer holds when they are read again, after so many bytes in the
+/// mean. The bytes between two uses of a line are taken as exponentially distributed.
+pub(super) fn part_missed(between: f64) -> f64 {
+    (-L2_BYTES / between.max(1.0)).exp()
+}
+
 /// A problem in the tiles of a spec.
 pub(super) struct TilePlacement {
     /// Extents along m, n and k as the kernel sees them.
@@ -119,6 +129,38 @@ impl TilePlacement {
         let [a, b] = self.operands(element_bytes);
         let again = REREAD_FRACTION * self.read_again([a, b]);
         a + b + element_bytes * m * n * self.batch as f64 + again
+    }
+
+    /// Bytes that stream-K reads from DRAM more than once, with cluster tiles of such extents. Its
+    /// workers are at different places along k, so each tile reads its operands again unless L2
+    /// still holds them.
+    pub(super) fn missed(
+        &self,
+        work: &Decomposition,
+        [tile_m, tile_n]: [f64; 2],
+        element_bytes: f64,
+        raster_rows: u32,
+    ) -> f64 {
+        let [m, n, k] = self.extents;
+        let (rows, columns) = if work.split_tiles == work.tiles {
+            // The tiles of a batch form one list, product after product.
+            (self.rows as f64, (self.columns * self.batch) as f64)
+        } else {
+            let rows = self.rows.min(u64::from(raster_rows)) as f64;
+            (rows, work.split_tiles as f64 / rows)
+        };
+        let line = k * element_bytes;
+        let of_tile = (tile_m + tile_n) * line;
+        let a = (rows * tile_m).min(m) * line * (columns - 1.0).max(0.0);
+        let b = (columns * tile_n).min(n * self.batch as f64) * line * (rows - 1.0).max(0.0);
+        a * part_missed(rows * of_tile) + b * part_missed(columns * of_tile)
+    }
+
+    /// Bytes that the tiles read, without those outside the matrices.
+    pub(super) fn read(&self, element_bytes: f64) -> f64 {
+        let [m, n, k] = self.extents;
+        let lines = m * self.columns as f64 + n * self.rows as f64;
+        lines * k * element_bytes * self.batch as f64
     }
 
     /// Units of work that the busiest pair of SMs gets. In a full wave both SMs get one. In the

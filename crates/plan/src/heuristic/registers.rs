@@ -3,12 +3,14 @@
 //! tiles. Each stage is bound by its multiply-adds, shared memory, L2 or the latency of a load, and
 //! the whole by DRAM traffic. The [`RegisterConstants`] of each instruction are fitted.
 
+use pgemm_ir::WARPGROUP_THREADS;
 use pgemm_kernels::{DmmaSpec, FfmaSpec, Spec};
 
 use super::constants::RegisterConstants;
-use super::placement::{RunChoice, TilePlacement};
+use super::placement::{RunChoice, TilePlacement, part_missed};
 use super::{fourth_power, reduction_cycles};
 use crate::decomposition::Decomposition;
+use crate::split::Split;
 
 /// f64 multiply-adds of one SM's tensor cores per cycle: 67 TFLOP/s on 132 SMs at 1.98 GHz
 /// (NVIDIA's data sheet of the H100).
@@ -35,8 +37,10 @@ pub(super) struct RegisterModel<'c> {
     constants: &'c RegisterConstants,
     /// Bytes of an element.
     bytes: f64,
-    /// Elements of a tile of D.
-    elements: f64,
+    /// Bytes of a stage, extents of a tile of D, and the sums of a thread.
+    stage_bytes: f64,
+    tile: [f64; 2],
+    sums: f64,
     /// CTAs that work on one SM at the same time.
     ctas_per_sm: u32,
     /// Cycles of a stage and of an epilogue if the CTA has the SM to itself.
@@ -60,7 +64,7 @@ impl<'c> RegisterModel<'c> {
     pub(super) fn ffma(spec: &Spec, ffma: &FfmaSpec, constants: &'c RegisterConstants) -> Self {
         let [thread_m, thread_n, tile_k] =
             [ffma.thread.m, ffma.thread.n, spec.tile.k].map(f64::from);
-        let threads = f64::from(ffma.warps.warpgroups()) * 128.0;
+        let threads = f64::from(ffma.warps.warpgroups() * WARPGROUP_THREADS);
         let lines = thread_m + thread_n;
         let sums = thread_m * thread_n;
         let factor = if sums > MANY_SUMS { MANY_SUMS_FACTOR } else { 1.0 };
@@ -74,7 +78,8 @@ impl<'c> RegisterModel<'c> {
     /// read so many elements of it from shared memory.
     fn new(spec: &Spec, constants: &'c RegisterConstants, math: f64, read: f64) -> Self {
         let bytes = f64::from(spec.a.bytes());
-        let elements = f64::from(spec.tile.m * spec.tile.n);
+        let tile = [spec.tile.m, spec.tile.n].map(f64::from);
+        let elements = tile[0] * tile[1];
         let stage_bytes = f64::from(spec.stage_bytes());
         let ctas_per_sm = spec.working_ctas_per_sm();
         let math = math * constants.math_factor;
@@ -87,7 +92,9 @@ impl<'c> RegisterModel<'c> {
         RegisterModel {
             constants,
             bytes,
-            elements,
+            tile,
+            stage_bytes,
+            sums: elements / f64::from(spec.consumers() * WARPGROUP_THREADS),
             ctas_per_sm,
             stage: (busy + of_cta).sqrt().sqrt() + constants.stage_cycles,
             epilogue: constants.epilogue_cycles + constants.epilogue_cycles_per_element * elements,
@@ -106,7 +113,7 @@ impl<'c> RegisterModel<'c> {
         let [whole_of_sm, workers_of_sm] = [whole, workers].map(|units| units.div_ceil(sms));
         let share = split_tiles.saturating_mul(k_tiles).div_ceil(workers.max(1)) as f64;
         let parts = split_tiles.div_ceil(workers.max(1)) as f64;
-        let of_tile = constants.reduction_cycles_per_element * self.elements;
+        let of_tile = constants.reduction_cycles_per_sum * self.sums;
         let reduction = reduction_cycles(&work, parts, constants.reduction_cycles, of_tile);
         let of_whole = k_tiles as f64 * self.stage + self.epilogue;
         let of_worker = share * self.stage + parts * self.epilogue;
@@ -121,9 +128,21 @@ impl<'c> RegisterModel<'c> {
         let pairs = (sms / 2).max(1);
         let in_pair = of_both([whole, workers].map(|units| units.div_ceil(pairs)));
         let of_pair = (in_pair / (tiles.max(1) * k_tiles) as f64).max(1.0 / pairs as f64);
-        let dram = placement.traffic(self.bytes) * of_pair / constants.bytes_per_cycle_of_pair;
+        let read = placement.read(self.bytes);
+        let missed = if run.split == Split::StreamK && workers > 0 {
+            placement.missed(&work, self.tile, self.bytes, run.raster_rows)
+        } else {
+            // Tiles that began together are ever further apart.
+            let ctas = (tiles + workers).min(sms * at_once) as f64;
+            let apart = constants.drift * k_tiles as f64 * ctas * self.stage_bytes;
+            let again = read - placement.operands(self.bytes).into_iter().sum::<f64>();
+            again.max(0.0) * part_missed(apart)
+        };
+        let traffic = placement.traffic(self.bytes) + missed;
+        let dram = traffic * of_pair / constants.bytes_per_cycle_of_pair;
+        let l2 = read / constants.l2_bytes_per_cycle_of_all;
         let serial = if run.dependent_launch { 0.0 } else { constants.serial_cycles };
         let launch = constants.launch_cycles + serial;
-        (fourth_power(busy) + fourth_power(dram)).sqrt().sqrt() + launch
+        [busy, dram, l2].map(fourth_power).into_iter().sum::<f64>().sqrt().sqrt() + launch
     }
 }

@@ -57,10 +57,6 @@ const MERGED_REREAD_FACTOR: f64 = 0.2832;
 /// fits three and four clusters in the busiest GPC.
 const BYTES_PER_CYCLE_OF_GPC: f64 = 590.0;
 
-/// Bytes of L2 that keep operands for reuse under stream-K, whose workers are at different places
-/// along k.
-const L2_BYTES: f64 = 61.4e6;
-
 /// Additional cycles of a launch with clusters when CTAs of a repack kernel are still on the
 /// device. It was fitted to 511×513×1023 in bf16 with 64×48 and 64×64 tiles, with and without clusters.
 const CLUSTER_CYCLES_AFTER_REPACK: f64 = 300.0;
@@ -389,7 +385,9 @@ impl<'c> WgmmaModel<'c> {
         };
         let again = read_again * placement.read_again([a, b]);
         let (missed, step) = if streams {
-            (self.missed(placement, &work, raster_rows), self.constants.stream_k_factor)
+            let tile = [self.tile_m * cluster_m, self.tile_n * cluster_n];
+            let missed = placement.missed(&work, tile, self.operand_bytes, raster_rows);
+            (missed, self.constants.stream_k_factor)
         } else {
             (0.0, 1.0)
         };
@@ -462,31 +460,5 @@ impl<'c> WgmmaModel<'c> {
         let piece = self.piece_bytes as f64;
         let lines = piece / LINE_BYTES + 1.0 - apart as f64 / LINE_BYTES;
         (lines, lines * LINE_BYTES / piece)
-    }
-
-    /// Bytes that stream-K reads from DRAM more than once. Its workers are at different places
-    /// along k, so each tile reads its operands again unless L2 still holds them.
-    fn missed(&self, placement: &TilePlacement, work: &Decomposition, raster_rows: u32) -> f64 {
-        let [m, n, k] = placement.extents;
-        let (rows, columns) = if work.split_tiles == work.tiles {
-            // The tiles of a batch form one list, product after product.
-            (placement.rows as f64, (placement.columns * placement.batch) as f64)
-        } else {
-            let rows = placement.rows.min(u64::from(raster_rows)) as f64;
-            (rows, work.split_tiles as f64 / rows)
-        };
-        let operand = self.operand_bytes;
-        let [cluster_m, cluster_n] = self.cluster;
-        let (tile_m, tile_n) = (self.tile_m * cluster_m, self.tile_n * cluster_n);
-        let of_tile = (tile_m + tile_n) * k * operand;
-        // The bytes read between two uses of a line are taken as exponentially distributed around
-        // their mean.
-        let missed = |between: f64| (-L2_BYTES / between.max(1.0)).exp();
-        let a = (rows * tile_m).min(m) * k * operand * (columns - 1.0).max(0.0);
-        let b = (columns * tile_n).min(n * placement.batch as f64)
-            * k
-            * operand
-            * (rows - 1.0).max(0.0);
-        a * missed(rows * of_tile) + b * missed(columns * of_tile)
     }
 }
