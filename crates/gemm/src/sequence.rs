@@ -86,7 +86,7 @@ pub(crate) trait Launcher {
 }
 
 impl Sequence {
-    /// The launches of a plan. `nowhere` is an address that every matrix may have: runs replace it.
+    /// The launches of a plan on a device of `sms` SMs. `nowhere` is an address that every matrix may have: runs replace it.
     ///
     /// # Errors
     /// A repack kernel is another one than the problem needs.
@@ -96,6 +96,7 @@ impl Sequence {
         gemm: &GemmKernel,
         repack_kernels: &[&RepackKernel],
         nowhere: u64,
+        sms: u32,
     ) -> Result<Sequence> {
         let repacks = planned.repacks();
         let mut steps = repack_kernels
@@ -106,8 +107,11 @@ impl Sequence {
         let work = work(&planned.problem, &plan, planned.config.epilogue, &pointers, 0);
         let bound = gemm.bind(&work);
         let patches = gemm.signature.run_parameters().into_iter();
+        let ctas = bound.grid.map(u64::from).into_iter().product();
+        let smem_bytes = gemm.signature.smem_bytes;
         steps.push(Step {
             config: LaunchConfig {
+                shared_memory_bytes: plan.spec.launch_smem(smem_bytes, ctas, sms),
                 // Kernels wait, by griddepcontrol.wait, before they touch global memory.
                 programmatic_dependent_launch: plan.dependent_launch,
                 ..LaunchConfig::of(&gemm.kernel, bound.grid)

@@ -68,7 +68,7 @@ impl ProductMemory for Memory {
         let start = Instant::now();
         let zeros = Memory::upload(self, "zeros", &[0; 16], Permission::ReadOnly);
         let kernels: Vec<&RepackKernel> = repacks.iter().collect();
-        let sequence = Sequence::new(planned, plan, &gemm, &kernels, zeros)?;
+        let sequence = Sequence::new(planned, plan, &gemm, &kernels, zeros, EMULATED_SMS)?;
         let size = sequence.workspace();
         let workspace = self.allocate("workspace", size.bytes as usize);
         self.write(workspace, &vec![0; size.zeroed as usize])?;

@@ -229,7 +229,8 @@ impl Gemm {
         let repacks = repacks.into_iter().map(|spec| store.repack(spec));
         let repacks = repacks.collect::<Result<Vec<_>>>()?;
         let kernels: Vec<&RepackKernel> = repacks.iter().map(|repack| &repack.kernel).collect();
-        let sequence = Sequence::new(planned, plan, &kernel.gemm, &kernels, zeros.address())?;
+        let sms = device.properties().sm_count;
+        let sequence = Sequence::new(planned, plan, &kernel.gemm, &kernels, zeros.address(), sms)?;
         let functions = repacks.iter().map(|repack| &repack.function).chain([&kernel.function]);
         let steps = sequence.steps().iter().zip(functions);
         let steps = steps.map(|(step, function)| CudaStep::new(device, step, function));

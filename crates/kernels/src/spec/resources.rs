@@ -212,6 +212,21 @@ impl Spec {
         }
     }
 
+    /// Bytes of shared memory that a launch of so many CTAs on `sms` SMs asks for, if a CTA needs
+    /// `bytes`.
+    ///
+    /// The hardware gives some SMs two CTAs before others have one: on an H200, eight of the first
+    /// 44 of 264 CTAs shared an SM with another of them. CTAs of a dependent launch even prefer SMs
+    /// whose CTAs of the previous launch have ended. If there is an SM for each CTA, the launch
+    /// thus asks for more than two CTAs of an SM can have.
+    pub fn launch_smem(&self, bytes: u32, ctas: u64, sms: u32) -> u32 {
+        if self.working_ctas_per_sm() > 1 && ctas <= sms.into() {
+            bytes.max(share_of_sm(2) + 1)
+        } else {
+            bytes
+        }
+    }
+
     /// Bytes of one stage.
     pub fn stage_bytes(&self) -> u32 {
         match &self.mainloop {

@@ -31,6 +31,10 @@ const STAGE_INSTRUCTIONS: f64 = 36.0;
 /// Elements that one instruction of an f32 kernel loads from shared memory: 16 bytes.
 const ELEMENTS_PER_LOAD: f64 = 4.0;
 
+/// If CTAs are placed two on an SM, so many times the first CTAs of which no two share an SM make
+/// the number of SMs. On an H200 of 132 SMs the 37th CTA was the first to join another.
+const FIRST_PAIR: u64 = 4;
+
 /// The terms of the model that depend on the spec alone. They serve for every problem.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct RegisterModel<'c> {
@@ -102,6 +106,18 @@ impl<'c> RegisterModel<'c> {
         }
     }
 
+    /// The whole tiles, or the workers, that the busiest SM gets of so many. Each CTA gets one in
+    /// turn. A launch of no more CTAs than SMs puts one on each.
+    fn of_busiest_sm(&self, units: u64, sms: u64) -> u64 {
+        let at_once = u64::from(self.ctas_per_sm);
+        if units <= sms {
+            return units.min(1);
+        }
+        let (full, rest) = (units / (sms * at_once), units % (sms * at_once));
+        let of_rest = if rest * FIRST_PAIR <= sms { rest.min(1) } else { at_once };
+        full * at_once + of_rest
+    }
+
     /// Estimated cycles of a choice of this spec.
     pub(super) fn cycles(&self, placement: &TilePlacement, run: RunChoice) -> f64 {
         let constants = self.constants;
@@ -110,13 +126,21 @@ impl<'c> RegisterModel<'c> {
         let (sms, at_once) = (u64::from(placement.sms), u64::from(self.ctas_per_sm));
         // The whole tiles and the workers of one SM.
         let whole = tiles - split_tiles;
-        let [whole_of_sm, workers_of_sm] = [whole, workers].map(|units| units.div_ceil(sms));
-        let share = split_tiles.saturating_mul(k_tiles).div_ceil(workers.max(1)) as f64;
-        let parts = split_tiles.div_ceil(workers.max(1)) as f64;
+        let [whole_of_sm, workers_of_sm] =
+            [whole, workers].map(|units| self.of_busiest_sm(units, sms));
+        let split_stages = split_tiles.saturating_mul(k_tiles);
+        let share = split_stages.div_ceil(workers.max(1));
+        // Unless every worker's share ends with a tile, or a whole number of them make one, the
+        // share of some workers begins and ends inside of tiles.
+        let even =
+            split_stages.is_multiple_of(workers.max(1)) && k_tiles.is_multiple_of(share.max(1));
+        let parts = if even { 1.0 } else { 2.0 };
         let of_tile = constants.reduction_cycles_per_sum * self.sums;
         let reduction = reduction_cycles(&work, parts, constants.reduction_cycles, of_tile);
+        let finished = split_tiles.div_ceil(workers.max(1)) as f64;
+        let share = share as f64;
         let of_whole = k_tiles as f64 * self.stage + self.epilogue;
-        let of_worker = share * self.stage + parts * self.epilogue;
+        let of_worker = share * self.stage + finished * self.epilogue;
         let alone = whole_of_sm.div_ceil(at_once) as f64 * of_whole
             + workers_of_sm.div_ceil(at_once) as f64 * of_worker;
         let of_both =
