@@ -19,7 +19,7 @@ fn large_problems_of_f64_get_large_tiles_and_small_ones_fill_the_device() {
     for extents in [[1024; 3], [512, 2048, 4096]] {
         let plan = plans(&f64_config(), extents).unwrap().remove(0);
         let busy = if plan.split_tiles > 0 { plan.clusters } else { plan.tiles as u32 };
-        assert!((100..=132).contains(&busy), "{plan:?}");
+        assert!((100..=264).contains(&busy), "{plan:?}");
     }
     assert!(tile([7, 65536, 1000]).m <= 32);
     assert!(tile([65536, 9, 1000]).n <= 32);
