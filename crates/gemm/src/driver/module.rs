@@ -12,9 +12,6 @@ use super::device::Device;
 use super::stream_waits;
 use crate::error::{Error, LaunchError, Result};
 
-/// Shared memory that a kernel may use without asking (CUDA C++ Programming Guide, compute
-/// capability 9.0), in bytes.
-
 /// A cubin in a device's memory, unloaded when its last [`Function`] is dropped.
 #[derive(Clone)]
 pub struct Module(Arc<Inner>);
