@@ -321,8 +321,17 @@ impl FfmaSpec {
         if self.warps.warpgroups() == 1 { 2 } else { 1 }
     }
 
-    /// Depth of the TMA boxes of a K-major operand in a stage of depth `k`. A lane of the
-    /// transposing warps holds one line of a box in registers. The smaller CTA has fewer registers.
+    /// Whether threads load four depths of a row of a K-major A at once, where TMA has put them.
+    /// If a thread has more sums, its registers do not suffice for two steps of such fragments, and
+    /// A is transposed first. B is always transposed, since neighbouring columns of D are stored
+    /// together.
+    pub(crate) const fn reads_depths(&self) -> bool {
+        self.sums() <= 64
+    }
+
+    /// Depth of the TMA boxes of a K-major operand in a stage of depth `k`, if it is transposed. A
+    /// lane of the transposing warps holds one line of a box in registers. The smaller CTA has
+    /// fewer registers.
     pub(crate) fn box_depth(&self, k: u32) -> u32 {
         k.min(if self.warps.warpgroups() == 1 { 8 } else { 16 })
     }

@@ -246,8 +246,16 @@ impl Spec {
     /// The A and B tiles of one stage in shared memory, as threads of an FFMA kernel read them.
     pub(crate) fn line_tiles(&self, ffma: &FfmaSpec) -> [LineTile; 2] {
         let (k, box_depth) = (self.tile.k, ffma.box_depth(self.tile.k));
-        let tile = |major, lines| LineTile::new(major, lines, k, box_depth);
-        [tile(self.a_major, self.tile.m), tile(self.b_major, self.tile.n)]
+        let tile = |major, lines| match major {
+            OperandMajor::K => LineTile::transposed(lines, k, box_depth),
+            OperandMajor::Mn => LineTile::by_lines(lines, k),
+        };
+        let a = if self.a_major == OperandMajor::K && ffma.reads_depths() {
+            LineTile::by_depths(self.tile.m, k)
+        } else {
+            tile(self.a_major, self.tile.m)
+        };
+        [a, tile(self.b_major, self.tile.n)]
     }
 
     /// The buffers through which consumers of a wgmma kernel store D.

@@ -13,7 +13,7 @@ use serde::Serialize;
 use super::{DmmaSpec, FfmaSpec, Loader, MainloopSpec, Schedule, Spec, Summation, WgmmaSpec};
 use crate::dtype;
 use crate::queue;
-use crate::tiles::line::LineTile;
+use crate::tiles::line::{LineForm, LineTile};
 use crate::tiles::staging::{OutputMajor, Staging};
 
 /// Bytes reserved for barriers, behind the ring and the staging buffers.
@@ -422,16 +422,18 @@ impl Spec {
         // The registers that the producer's warpgroup needs to transpose depend on how much of a
         // line a lane holds at once. If they only just suffice, the assembler no longer places
         // operands in different banks of the register file, in the entire kernel.
-        let (producer, consumer) = match (ffma.warps.warpgroups(), self.transposes()) {
+        let (producer, consumer) = match (ffma.warps.warpgroups(), self.transposed_elements() > 0) {
             (1, _) => (40, 216),
             (_, true) => (56, 224),
             (_, false) => (40, 232),
         };
+        let [a, _] = self.line_tiles(ffma);
+        let depths_of_a = if a.form == LineForm::Depths { 4 } else { 1 };
         self.register_resources(RegisterUse {
             accumulators: ffma.sums(),
             takes_turns: false,
             // The fragments of one step and of the next.
-            fragments: 2 * (ffma.thread.m + ffma.thread.n),
+            fragments: 2 * (ffma.thread.m * depths_of_a + ffma.thread.n),
             look_ahead: 0,
             other: FFMA_OTHER,
             budget: RegisterBudget { producer, consumer },
@@ -494,10 +496,12 @@ impl Spec {
         (available / of_stage.max(1)).clamp(1, MOST_STAGES_IN_FLIGHT)
     }
 
-    /// Whether some operand of an FFMA kernel is transposed in shared memory before it is read.
-    pub(crate) fn transposes(&self) -> bool {
-        use pgemm_ir::OperandMajor::K;
-        matches!(self.mainloop, MainloopSpec::Ffma(_)) && (self.a_major == K || self.b_major == K)
+    /// Number of elements of a stage of an FFMA kernel that are transposed in shared memory before
+    /// they are read.
+    pub fn transposed_elements(&self) -> u32 {
+        let MainloopSpec::Ffma(ffma) = &self.mainloop else { return 0 };
+        let tiles = self.line_tiles(ffma).into_iter();
+        tiles.filter(|tile| tile.form == LineForm::Transposed).map(|tile| tile.lines * tile.k).sum()
     }
 }
 

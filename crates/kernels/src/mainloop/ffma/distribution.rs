@@ -15,6 +15,9 @@ pub(super) struct Distribution {
     pub(super) warps: u32,
     /// Elements of a thread along this dimension.
     pub(super) thread: u32,
+    /// Whether neighbouring lanes have neighbouring lines. Otherwise the lines of a quad are
+    /// neighbours.
+    pub(super) by_lane: bool,
 }
 
 impl Distribution {
@@ -35,7 +38,7 @@ impl Distribution {
         place: Val<'k, ty::U32>,
         warp: Val<'k, ty::U32>,
     ) -> Val<'k, ty::U32> {
-        warp * (self.lanes * QUAD) + place * QUAD
+        warp * (self.lanes * QUAD) + if self.by_lane { place } else { place * QUAD }
     }
 
     /// The first line of each quad of a thread, relative to the thread's first line.
@@ -46,7 +49,8 @@ impl Distribution {
 
     /// All lines of a thread, relative to the thread's first line.
     pub(super) fn lines(self) -> impl Iterator<Item = u32> {
-        self.quads().flat_map(|first| first..first + QUAD)
+        let step = if self.by_lane { self.lanes } else { 1 };
+        self.quads().flat_map(move |first| (0..QUAD).map(move |line| first + line * step))
     }
 }
 
@@ -56,15 +60,18 @@ mod tests {
 
     #[test]
     fn threads_share_all_lines() {
-        for (lanes, warps, thread) in [(4, 2, 16), (8, 4, 8), (4, 4, 12), (8, 1, 4)] {
-            let distribution = Distribution { lanes, warps, thread };
-            let step = |index: u32| index * QUAD;
-            let mut lines: Vec<u32> = (0..warps)
-                .flat_map(|warp| (0..lanes).map(move |lane| step(warp * lanes + lane)))
-                .flat_map(|first| distribution.lines().map(move |line| first + line))
-                .collect();
-            lines.sort_unstable();
-            assert_eq!(lines, (0..lanes * warps * thread).collect::<Vec<_>>());
+        let shapes = [(4, 2, 16), (8, 4, 8), (4, 4, 12), (8, 1, 4)];
+        for (lanes, warps, thread) in shapes {
+            for by_lane in [false, true] {
+                let distribution = Distribution { lanes, warps, thread, by_lane };
+                let step = if by_lane { 1 } else { QUAD };
+                let mut lines: Vec<u32> = (0..warps)
+                    .flat_map(|warp| (0..lanes).map(move |lane| warp * lanes * QUAD + lane * step))
+                    .flat_map(|first| distribution.lines().map(move |line| first + line))
+                    .collect();
+                lines.sort_unstable();
+                assert_eq!(lines, (0..lanes * warps * thread).collect::<Vec<_>>());
+            }
         }
     }
 }

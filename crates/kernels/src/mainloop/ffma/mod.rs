@@ -1,12 +1,13 @@
-//! The mainloop of f32 kernels on CUDA cores. Helper warps transpose K-major tiles in their stage.
-//! Consumer threads load their elements of each depth and multiply them.
+//! The mainloop of f32 kernels on CUDA cores. Consumer threads load their elements of each depth
+//! and multiply them. They load four depths of a row of a K-major A at once. A K-major B, and a
+//! K-major A for which their registers do not suffice, are transposed in their stage by helper warps
+//! before.
 
 mod distribution;
 mod transpose;
 
 use pgemm_ir::{
-    Carried, KernelBuilder, LoadSlot, OperandMajor, Relay, RingCursor, Special, Type, Val, ValueId,
-    ty,
+    Carried, KernelBuilder, LoadSlot, Relay, RingCursor, Special, Type, Val, ValueId, ty,
 };
 
 use self::distribution::{Distribution, QUAD};
@@ -14,10 +15,11 @@ use self::transpose::Transposition;
 use super::pipelined::{self, Fragments, Step};
 use super::{Group, Mainloop, RegisterSums};
 use crate::coordinates::Segment;
+use crate::layout::SwizzledOffset;
 use crate::operands::Operands;
 use crate::quantity::Side;
 use crate::spec::{FfmaSpec, Spec, Warps};
-use crate::tiles::line::LineTile;
+use crate::tiles::line::{LineForm, LineTile};
 
 /// Number of warps that transpose. They are the warps of the producer's warpgroup without the
 /// loader's warp.
@@ -43,11 +45,15 @@ pub(crate) struct ThreadPlace<'k> {
     first: [Val<'k, ty::U32>; 2],
 }
 
-/// A thread's elements of A and B at one depth.
+/// A thread's elements of A and B at one depth. Of each line it has those of later depths too that
+/// were loaded with them.
 pub(crate) struct StepFragments<'k> {
-    a: Vec<Val<'k, ty::F32>>,
-    b_operand: Vec<Val<'k, ty::F32>>,
+    a: Vec<Line<'k>>,
+    b_operand: Vec<Line<'k>>,
 }
+
+/// Elements of a line at a depth and at the depths after it.
+type Line<'k> = Vec<Val<'k, ty::F32>>;
 
 impl<'k> FfmaMainloop<'k> {
     /// Declares the operands and the ring.
@@ -55,14 +61,15 @@ impl<'k> FfmaMainloop<'k> {
         let tiles = spec.line_tiles(ffma);
         let (lanes_m, lanes_n) = ffma.lanes(spec.tile);
         let FfmaSpec { thread, warps } = *ffma;
-        let distributions = [
-            Distribution { lanes: lanes_m, warps: warps.m, thread: thread.m },
-            Distribution { lanes: lanes_n, warps: warps.n, thread: thread.n },
-        ];
+        let distributions =
+            [(lanes_m, warps.m, thread.m, &tiles[0]), (lanes_n, warps.n, thread.n, &tiles[1])];
+        let distributions = distributions.map(|(lanes, warps, thread, tile)| {
+            // Depths of lines are read without bank conflicts if the lines are neighbours.
+            Distribution { lanes, warps, thread, by_lane: tile.form == LineForm::Depths }
+        });
         let staged = vec![(Side::M, tiles[0].staged()), (Side::N, tiles[1].staged())];
         let operands = Operands::declare(b, spec, staged, warps.count(), None);
-        let relay = spec
-            .transposes()
+        let relay = (spec.transposed_elements() > 0)
             .then(|| Relay::new(b, "transposed", operands.ring(), TRANSPOSING_WARPS));
         let [rows, columns] =
             distributions.map(|distribution| distribution.lines().collect::<Vec<u32>>());
@@ -75,35 +82,60 @@ impl<'k> FfmaMainloop<'k> {
         FfmaMainloop { b, operands, relay, k: spec.tile.k, warps, tiles, distributions, groups }
     }
 
-    /// Loads a thread's elements of one operand at one depth.
+    /// Loads a thread's elements of one operand at one depth, and at the next three if they are
+    /// contiguous.
     fn fragment(
         &self,
         operand: usize,
         place: &ThreadPlace<'k>,
         (stage, k): Step<'k>,
-    ) -> Vec<Val<'k, ty::F32>> {
-        let tile = &self.tiles[operand];
+    ) -> Vec<Line<'k>> {
+        let (tile, distribution) = (&self.tiles[operand], &self.distributions[operand]);
         let first = tile.offset_of(place.first[operand]);
-        let start = self.operands.stage(operand, stage).offset(first);
-        let quads = self.distributions[operand].quads();
-        quads
-            .flat_map(|line| self.b.load_shared::<_, 4>(start.offset(tile.offset(line, k))))
-            .collect()
+        let stage = self.operands.stage(operand, stage);
+        let load = |address| self.b.load_shared::<ty::F32, 4>(address);
+        if tile.form == LineForm::Depths {
+            let depths = |line| {
+                let place = SwizzledOffset::new(tile.offset(line, k), tile.tensor_map().swizzle);
+                load(stage.offset(first ^ place.flips).offset(place.offset)).to_vec()
+            };
+            return distribution.lines().map(depths).collect();
+        }
+        let start = stage.offset(first);
+        let quads = distribution.quads();
+        let lines = quads.flat_map(|line| load(start.offset(tile.offset(line, k))));
+        lines.map(|element| vec![element]).collect()
+    }
+
+    /// The elements of one operand after those of `current`.
+    fn next_fragment(
+        &self,
+        operand: usize,
+        place: &ThreadPlace<'k>,
+        current: &[Line<'k>],
+        next: Step<'k>,
+    ) -> Vec<Line<'k>> {
+        match current {
+            [line, ..] if line.len() > 1 => current.iter().map(|line| line[1..].to_vec()).collect(),
+            _ => self.fragment(operand, place, next),
+        }
     }
 
     /// Adds the products of one depth to the sums. The walk reverses its direction along the
     /// shorter side, so that neighbouring multiply-adds share an operand. The shared operand is not
     /// read again. So each multiply-add reads two registers, which is what the register file
-    /// delivers in a cycle.
+    /// delivers in a cycle if they are in different banks. The depths of a line are in banks of
+    /// their own, so the elements of such an operand are the shared ones.
     fn multiply_step(&self, sums: &mut [Val<'k, ty::F32>], current: &StepFragments<'k>) {
         let (rows, columns) = (current.a.len(), current.b_operand.len());
-        let (long, short) = (rows.max(columns), rows.min(columns));
+        let along_rows = rows < columns && self.tiles[0].form != LineForm::Depths;
+        let (long, short) = if along_rows { (columns, rows) } else { (rows, columns) };
         for line in 0..long {
             for step in 0..short {
                 let step = if line % 2 == 0 { step } else { short - 1 - step };
-                let (i, j) = if rows < columns { (step, line) } else { (line, step) };
+                let (i, j) = if along_rows { (step, line) } else { (line, step) };
                 let sum = &mut sums[i * columns + j];
-                *sum = current.a[i].mul_add(current.b_operand[j], *sum);
+                *sum = current.a[i][0].mul_add(current.b_operand[j][0], *sum);
             }
         }
     }
@@ -151,7 +183,8 @@ impl<'k> Mainloop<'k> for FfmaMainloop<'k> {
     ) -> RingCursor<'k> {
         let Some(relay) = &self.relay else { return cursor };
         let (b, ring) = (self.b, self.operands.ring());
-        let along_k = (0..).zip(&self.tiles).filter(|(_, tile)| tile.major == OperandMajor::K);
+        let along_k = (0..).zip(&self.tiles);
+        let along_k = along_k.filter(|(_, tile)| tile.form == LineForm::Transposed);
         let transposed: Vec<_> =
             along_k.map(|(operand, tile)| (operand, Transposition::new(b, *tile))).collect();
         b.for_carry(0, k_count, 1, cursor, |_, cursor| {
@@ -227,7 +260,10 @@ impl<'k> Fragments<'k> for FfmaMainloop<'k> {
         current: StepFragments<'k>,
         next: Step<'k>,
     ) -> StepFragments<'k> {
-        let next = self.load(place, next);
+        let next = StepFragments {
+            a: self.next_fragment(0, place, &current.a, next),
+            b_operand: self.next_fragment(1, place, &current.b_operand, next),
+        };
         self.multiply_step(sums, &current);
         next
     }
@@ -238,7 +274,7 @@ impl<'k> Fragments<'k> for FfmaMainloop<'k> {
 }
 
 impl<'k> Carried<'k> for StepFragments<'k> {
-    type Static = [Vec<Type>; 2];
+    type Static = [Vec<Vec<Type>>; 2];
 
     fn split(self, values: &mut Vec<ValueId>) -> Self::Static {
         [self.a, self.b_operand].map(|fragments| fragments.split(values))

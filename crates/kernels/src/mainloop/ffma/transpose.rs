@@ -78,8 +78,6 @@ impl<'k> Transposition<'k> {
 
 #[cfg(test)]
 mod tests {
-    use pgemm_ir::OperandMajor;
-
     use super::*;
 
     /// The loads of a quarter of a warp, eight neighbouring lines at the same depths. TMA's swizzle
@@ -87,7 +85,7 @@ mod tests {
     #[test]
     fn lanes_that_transpose_do_not_wait_for_each_other() {
         for box_depth in [8, 16] {
-            let tile = LineTile { major: OperandMajor::K, lines: 32, k: 16, box_depth };
+            let tile = LineTile::transposed(32, 16, box_depth);
             let swizzle = tile.tensor_map().swizzle;
             for (first, quad) in
                 (0..32).step_by(8).flat_map(|first| (0..box_depth / QUAD).map(move |q| (first, q)))
