@@ -99,7 +99,9 @@ impl KernelStore {
     fn load(&self, spec: &Spec) -> Result<(Stored, Outcome)> {
         let gemm = GemmKernel::build(spec)?;
         let kernel = &gemm.kernel;
-        let (compiled, outcome) = self.compile(&spec.to_string(), kernel)?;
+        // A launch of a single CTA may ask for the most shared memory.
+        let smem_bytes = spec.launch_smem(kernel.smem_bytes(), 1, 1);
+        let (compiled, outcome) = self.compile(&spec.to_string(), kernel, smem_bytes)?;
         let stored = match compiled {
             Ok(function) => {
                 let launch = LaunchConfig::of(kernel, [kernel.cluster, 1, 1]);
@@ -120,7 +122,8 @@ impl KernelStore {
             return Ok(loaded.clone());
         }
         let kernel = RepackKernel::build(spec)?;
-        let function = match self.compile(&kernel.kernel.name, &kernel.kernel)?.0 {
+        let smem_bytes = kernel.kernel.smem_bytes();
+        let function = match self.compile(&kernel.kernel.name, &kernel.kernel, smem_bytes)?.0 {
             Ok(function) => function,
             Err(report) => return Err(Error::UncleanRepack { report: report.into() }),
         };
@@ -129,12 +132,13 @@ impl KernelStore {
         Ok(loaded)
     }
 
-    /// Compiles a kernel, or returns why it cannot be used. The outcome of the disk cache is
-    /// returned too.
+    /// Compiles a kernel, whose launches ask for so many bytes of shared memory at most, or returns
+    /// why it cannot be used. The outcome of the disk cache is returned too.
     fn compile(
         &self,
         name: &str,
         kernel: &Kernel,
+        smem_bytes: u32,
     ) -> Result<(std::result::Result<Function, ResourceReport>, Outcome)> {
         let device = &self.device;
         let ptx = pgemm_ptx::emit(kernel)?;
@@ -156,7 +160,7 @@ impl KernelStore {
             Some(module) => module,
             None => driver::compile(device, &ptx)?.0,
         };
-        Ok((Ok(module.function(&kernel.name, kernel.smem_bytes())?), outcome))
+        Ok((Ok(module.function(&kernel.name, smem_bytes)?), outcome))
     }
 }
 

@@ -12,6 +12,10 @@ use super::device::Device;
 use super::stream_waits;
 use crate::error::{Error, LaunchError, Result};
 
+/// Shared memory that a kernel may use without asking (CUDA C++ Programming Guide, compute
+/// capability 9.0), in bytes.
+const DEFAULT_SHARED_MEMORY_BYTES: u32 = 48 << 10;
+
 /// A cubin in a device's memory, unloaded when its last [`Function`] is dropped.
 #[derive(Clone)]
 pub struct Module(Arc<Inner>);
@@ -59,9 +63,8 @@ impl Module {
         Module(Arc::new(Inner { device: device.clone(), raw }))
     }
 
-    /// Finds a kernel that needs `dynamic_shared_memory_bytes` bytes of dynamic shared memory, loads
-    /// its code (the driver otherwise waits until the first launch), and lets it use as much as the
-    /// device has.
+    /// Finds a kernel, loads its code (the driver otherwise waits until the first launch) and lets
+    /// it use `dynamic_shared_memory_bytes` bytes of dynamic shared memory.
     ///
     /// # Errors
     /// [`LaunchError::SharedMemory`] if the device has less shared memory, [`Error::ZeroByte`], or
@@ -86,7 +89,7 @@ impl Module {
             })?;
             Ok(u32::try_from(value).unwrap_or(0))
         };
-        let mut attributes = FunctionAttributes {
+        let attributes = FunctionAttributes {
             registers: attribute(Attribute::CU_FUNC_ATTRIBUTE_NUM_REGS)?,
             local_bytes: attribute(Attribute::CU_FUNC_ATTRIBUTE_LOCAL_SIZE_BYTES)?,
             static_shared_memory_bytes: attribute(Attribute::CU_FUNC_ATTRIBUTE_SHARED_SIZE_BYTES)?,
@@ -99,20 +102,20 @@ impl Module {
         if requested > u64::from(limit) {
             return Err(LaunchError::SharedMemory { requested, limit: limit.into() }.into());
         }
-        // The attribute belongs to the kernel, not to this handle. It is set to the device's maximum,
-        // so that a second `function` call for the same kernel cannot lower it, and a launch may
-        // ask for more than the kernel needs.
-        let granted = limit - attributes.static_shared_memory_bytes;
-        attributes.dynamic_shared_memory_bytes = granted;
-        // SAFETY: the function belongs to a loaded module; the value is at most the device's limit
-        // and fits c_int.
-        driver.check("cuFuncSetAttribute", unsafe {
-            (driver.api().cuFuncSetAttribute)(
-                raw,
-                Attribute::CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES,
-                granted as c_int,
-            )
-        })?;
+        if requested > u64::from(DEFAULT_SHARED_MEMORY_BYTES) {
+            // The attribute belongs to the kernel, not to this handle. It is set to the device's
+            // maximum, so that a second `function` call for the same kernel cannot lower it.
+            let granted = limit - attributes.static_shared_memory_bytes;
+            // SAFETY: the function belongs to a loaded module; the value is at most the device's
+            // limit and fits c_int.
+            driver.check("cuFuncSetAttribute", unsafe {
+                (driver.api().cuFuncSetAttribute)(
+                    raw,
+                    Attribute::CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES,
+                    granted as c_int,
+                )
+            })?;
+        }
         Ok(Function { module: self.clone(), raw, attributes })
     }
 }
