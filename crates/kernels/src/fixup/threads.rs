@@ -25,8 +25,9 @@ const COUNTER_BYTES: u32 = 4;
 const GROUP: usize = 16;
 const MOST_AT_ONCE: u32 = 4;
 
-/// Registers of a thread besides the sums of a tile and those that are being loaded.
-const REGISTERS_BESIDE_SUMS: u32 = 24;
+/// Registers of a thread besides the sums of a tile and those that are being loaded. With fewer,
+/// ptxas 13.0 no longer keeps the descriptors of the epilogue's loads in uniform registers.
+const REGISTERS_BESIDE_SUMS: u32 = 48;
 
 /// Consumer threads of a CTA.
 fn threads(spec: &Spec) -> u32 {
