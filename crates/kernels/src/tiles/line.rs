@@ -94,8 +94,8 @@ impl LineTile {
     }
 
     /// The byte offset of a line at a depth, as consumers read the tile. It is additive over lines
-    /// that have no bit in common, if they are contiguous. Where depths are contiguous, TMA's swizzle
-    /// is applied to it.
+    /// that have no bit in common, if they are contiguous. Where depths are contiguous, TMA's
+    /// swizzle is applied to it.
     pub(crate) fn offset(&self, line: u32, k: u32) -> u32 {
         let depth = self.box_depth;
         let boxes = k / depth * self.lines * depth;

@@ -31,8 +31,8 @@ const STAGE_INSTRUCTIONS: f64 = 36.0;
 /// Elements that one instruction of an f32 kernel loads from shared memory: 16 bytes.
 const ELEMENTS_PER_LOAD: f64 = 4.0;
 
-/// The first CTAs of a launch, one for so many SMs, are on SMs of their own. Later ones may join one
-/// of them while other SMs have none. On an H200 of 132 SMs, the 37th CTA was the first to do so.
+/// The first CTAs of a launch, one for so many SMs, are on SMs of their own. Later ones may join
+/// one of them while other SMs have none. On an H200 of 132 SMs, the 37th CTA was the first.
 const FIRST_PAIR: u64 = 4;
 
 /// Cycles to transpose an element of a K-major operand of an f32 kernel. Kernels of 128×64 tiles

@@ -1,7 +1,6 @@
 //! The mainloop of f32 kernels on CUDA cores. Consumer threads load their elements of each depth
-//! and multiply them. They load four depths of a row of a K-major A at once. A K-major B, and a
-//! K-major A for which their registers do not suffice, are transposed in their stage by helper warps
-//! before.
+//! and multiply them. Those with few sums load four depths of a row of a K-major A at once. All
+//! other K-major tiles are transposed in their stage by helper warps before.
 
 mod distribution;
 mod transpose;
