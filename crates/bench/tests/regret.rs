@@ -26,8 +26,8 @@ const LEAST_PROBLEMS: usize = 20;
 const FASTER_STORES_SINCE: &str = "2026-11-25";
 const STORED_FASTER: [&str; 2] = ["->f32", "->s32"];
 
-/// Largest mean and largest 95th percentile of f64 and of f32, whose estimates no trees correct. Some
-/// of these kernels have changed since they were timed.
+/// Largest mean and largest 95th percentile of f64 and of f32, whose estimates no trees correct.
+/// Some of these kernels have changed since they were timed.
 const EXACT: [(&str, [f64; 2]); 2] = [("f64", [1.031, 1.12]), ("f32", [1.027, 1.12])];
 const EXACT_PROBLEMS: usize = 160;
 

@@ -86,7 +86,8 @@ pub(crate) trait Launcher {
 }
 
 impl Sequence {
-    /// The launches of a plan on a device of `sms` SMs. `nowhere` is an address that every matrix may have: runs replace it.
+    /// The launches of a plan on a device of `sms` SMs. `nowhere` is an address that every matrix
+    /// may have: runs replace it.
     ///
     /// # Errors
     /// A repack kernel is another one than the problem needs.

@@ -13,7 +13,7 @@ use serde::Serialize;
 use super::{DmmaSpec, FfmaSpec, Loader, MainloopSpec, Schedule, Spec, Summation, WgmmaSpec};
 use crate::dtype;
 use crate::queue;
-use crate::tiles::line::{LineForm, LineTile};
+use crate::tiles::line::{LineForm, LineTile, QUAD};
 use crate::tiles::staging::{OutputMajor, Staging};
 
 /// Bytes reserved for barriers, behind the ring and the staging buffers.
@@ -215,10 +215,10 @@ impl Spec {
     /// Bytes of shared memory that a launch of so many CTAs on `sms` SMs asks for, if a CTA needs
     /// `bytes`.
     ///
-    /// The hardware gives some SMs two CTAs before others have one: on an H200, eight of the first
-    /// 44 of 264 CTAs shared an SM with another of them. CTAs of a dependent launch even prefer SMs
-    /// whose CTAs of the previous launch have ended. If there is an SM for each CTA, the launch
-    /// thus asks for more than two CTAs of an SM can have.
+    /// The hardware gives some SMs two CTAs before others have one: in one launch on an H200, eight
+    /// of the first 44 of 264 CTAs shared an SM with another of them
+    /// (`benchmarks/probes/cta-placement.cu`). If there is an SM for each CTA, the launch thus asks
+    /// for more than each of two CTAs on an SM can have.
     pub fn launch_smem(&self, bytes: u32, ctas: u64, sms: u32) -> u32 {
         if self.working_ctas_per_sm() > 1 && ctas <= sms.into() {
             bytes.max(share_of_sm(2) + 1)
@@ -428,7 +428,7 @@ impl Spec {
             (_, false) => (40, 232),
         };
         let [a, _] = self.line_tiles(ffma);
-        let depths_of_a = if a.form == LineForm::Depths { 4 } else { 1 };
+        let depths_of_a = if a.form == LineForm::Depths { QUAD } else { 1 };
         self.register_resources(RegisterUse {
             accumulators: ffma.sums(),
             takes_turns: false,

@@ -1,4 +1,4 @@
-use pgemm_ir::MAX_SMEM_BYTES;
+use pgemm_ir::{MAX_SMEM_BYTES, SM_SMEM_BYTES, SYSTEM_SMEM_BYTES};
 
 use super::*;
 
@@ -181,6 +181,22 @@ fn every_grid_of_ffma_warps_and_parts_has_a_tile() {
     let error = spec("f32-kk-f32-128x128x16-s2-t8x16-w2x4").validate().unwrap_err();
     let SpecError::Extents { nearest, .. } = error else { panic!("{error}") };
     assert_eq!((nearest.m, nearest.n), (128, 256));
+}
+
+#[test]
+fn ctas_of_small_launches_have_an_sm_of_their_own() {
+    for name in ["f64-kk-f64-64x64x16-s7-w2x2-k8", "f32-mn-f32-64x32x16-s2-t4x4-w2x2"] {
+        let spec = spec(name);
+        let needed = spec.resources().smem.total();
+        let alone = spec.launch_smem(needed, 132, 132);
+        assert!(2 * (alone + SYSTEM_SMEM_BYTES) > SM_SMEM_BYTES, "{name}: {alone}");
+        assert!(alone <= MAX_SMEM_BYTES, "{name}: {alone}");
+        assert_eq!(spec.launch_smem(needed, 133, 132), needed, "{name}");
+    }
+    // Of these kernels, one CTA works on an SM in any case.
+    for name in ["bf16-kk-bf16-64x64x64-s4-w1-c1x1", "f64-kk-f64-128x128x16-s6-w2x4-k8"] {
+        assert_eq!(spec(name).launch_smem(1000, 1, 132), 1000, "{name}");
+    }
 }
 
 #[test]

@@ -8,6 +8,9 @@ use pgemm_ir::{Element, OperandMajor, SwizzleMode, TensorMapSpec, Val, ty};
 use super::operand::{BoxPlace, StageTile};
 use crate::layout::swizzled;
 
+/// Number of neighbouring lines, or depths, that a lane loads at once.
+pub(crate) const QUAD: u32 = 4;
+
 /// Bytes of an f32.
 pub(crate) const ELEMENT_BYTES: u32 = 4;
 
@@ -146,8 +149,8 @@ mod tests {
                 assert_eq!(offsets, all, "{tile:?}");
                 // Elements that are read at once are contiguous.
                 let [of_lines, of_depths] = match tile.form {
-                    LineForm::Depths => [1, 4],
-                    LineForm::Lines | LineForm::Transposed => [4, 1],
+                    LineForm::Depths => [1, QUAD],
+                    LineForm::Lines | LineForm::Transposed => [QUAD, 1],
                 };
                 let quad = |line, depth| {
                     let last = tile.offset(line + of_lines - 1, depth + of_depths - 1);

@@ -32,11 +32,13 @@ const STAGE_INSTRUCTIONS: f64 = 36.0;
 const ELEMENTS_PER_LOAD: f64 = 4.0;
 
 /// The first CTAs of a launch, one for so many SMs, are on SMs of their own. Later ones may join
-/// one of them while other SMs have none. On an H200 of 132 SMs, the 37th CTA was the first.
+/// one of them while other SMs have none. On an H200 of 132 SMs, the 37th CTA was the first in one
+/// launch of three, and the 73rd in the others (`benchmarks/probes/cta-placement.cu`).
 const FIRST_PAIR: u64 = 4;
 
-/// Cycles to transpose an element of a K-major operand of an f32 kernel. Kernels of 128×64 tiles
-/// that transposed A and B took 11 % longer than with none in surveys of 160 problems.
+/// Cycles to transpose an element of a K-major operand of an f32 kernel. In surveys of 160
+/// problems (runs `2026-11-25-exact-*`), kernels of 128×64 tiles that transposed A and B
+/// multiplied 11 % slower in the median than those that transposed nothing.
 const TRANSPOSED_ELEMENT: f64 = 0.037;
 
 /// The terms of the model that depend on the spec alone. They serve for every problem.
@@ -176,5 +178,28 @@ impl<'c> RegisterModel<'c> {
         let serial = if run.dependent_launch { 0.0 } else { constants.serial_cycles };
         let launch = constants.launch_cycles + serial;
         [busy, dram, l2].map(fourth_power).into_iter().sum::<f64>().sqrt().sqrt() + launch
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::heuristic::constants::Constants;
+
+    #[test]
+    fn the_busiest_sm_gets_whole_turns_and_what_is_left() {
+        let constants = Constants::fitted();
+        let busiest = |name: &str, units: [u64; 7]| {
+            let spec: Spec = name.parse().unwrap();
+            let pgemm_kernels::MainloopSpec::Dmma(dmma) = &spec.mainloop else { panic!("{name}") };
+            let model = RegisterModel::dmma(&spec, dmma, &constants.dmma);
+            units.map(|units| model.of_busiest_sm(units, 132))
+        };
+        // Two CTAs work on an SM.
+        let pair = "f64-kk-f64-64x64x16-s7-w2x2-k8";
+        assert_eq!(busiest(pair, [0, 1, 132, 133, 264, 297, 298]), [0, 1, 1, 2, 2, 3, 4]);
+        // One does.
+        let single = "f64-kk-f64-128x128x16-s6-w2x4-k8";
+        assert_eq!(busiest(single, [0, 1, 132, 133, 264, 265, 396]), [0, 1, 1, 2, 2, 3, 3]);
     }
 }

@@ -2,8 +2,7 @@
 
 use pgemm_ir::{Val, ty};
 
-/// Number of neighbouring lines, or depths, that a lane loads at once.
-pub(super) const QUAD: u32 = 4;
+use crate::tiles::line::QUAD;
 
 /// The distribution of the quads of a tile along one dimension. Quads go round-robin to the lanes
 /// of a warp, and then to the warps. So the first lanes of all warps read the first quads.

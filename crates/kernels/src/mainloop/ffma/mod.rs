@@ -9,7 +9,7 @@ use pgemm_ir::{
     Carried, KernelBuilder, LoadSlot, Relay, RingCursor, Special, Type, Val, ValueId, ty,
 };
 
-use self::distribution::{Distribution, QUAD};
+use self::distribution::Distribution;
 use self::transpose::Transposition;
 use super::pipelined::{self, Fragments, Step};
 use super::{Group, Mainloop, RegisterSums};
@@ -18,7 +18,7 @@ use crate::layout::SwizzledOffset;
 use crate::operands::Operands;
 use crate::quantity::Side;
 use crate::spec::{FfmaSpec, Spec, Warps};
-use crate::tiles::line::{LineForm, LineTile};
+use crate::tiles::line::{LineForm, LineTile, QUAD};
 
 /// Number of warps that transpose. They are the warps of the producer's warpgroup without the
 /// loader's warp.
@@ -123,8 +123,9 @@ impl<'k> FfmaMainloop<'k> {
     /// Adds the products of one depth to the sums. The walk reverses its direction along the
     /// shorter side, so that neighbouring multiply-adds share an operand. The shared operand is not
     /// read again. So each multiply-add reads two registers, which is what the register file
-    /// delivers in a cycle if they are in different banks. The depths of a line are in banks of
-    /// their own, so the elements of such an operand are the shared ones.
+    /// delivers in a cycle if they are in different banks. The depths of a line are loaded to
+    /// consecutive registers, so that all elements of one depth are in one bank. Elements of such
+    /// an operand are the shared ones.
     fn multiply_step(&self, sums: &mut [Val<'k, ty::F32>], current: &StepFragments<'k>) {
         let (rows, columns) = (current.a.len(), current.b_operand.len());
         let along_rows = rows < columns && self.tiles[0].form != LineForm::Depths;

@@ -6,9 +6,8 @@
 
 use pgemm_ir::{KernelBuilder, Special, Val, ty};
 
-use super::distribution::QUAD;
 use crate::layout::swizzled;
-use crate::tiles::line::{BLOCK_LINES, ELEMENT_BYTES, LineTile};
+use crate::tiles::line::{BLOCK_LINES, ELEMENT_BYTES, LineTile, QUAD};
 
 /// Bytes of a quad.
 const QUAD_BYTES: u32 = QUAD * ELEMENT_BYTES;
@@ -80,12 +79,15 @@ impl<'k> Transposition<'k> {
 mod tests {
     use super::*;
 
-    /// The loads of a quarter of a warp, eight neighbouring lines at the same depths. TMA's swizzle
-    /// puts them in different banks.
+    /// The loads of a quarter of a warp that transposes, or of eight lanes that differ in their
+    /// rows of A: eight neighbouring lines at the same depths. TMA's swizzle puts them in different
+    /// banks.
     #[test]
-    fn lanes_that_transpose_do_not_wait_for_each_other() {
-        for box_depth in [8, 16] {
-            let tile = LineTile::transposed(32, 16, box_depth);
+    fn lanes_that_load_depths_do_not_wait_for_each_other() {
+        let transposed = [8, 16].map(|box_depth| LineTile::transposed(32, 16, box_depth));
+        let read = [8, 16].map(|k| LineTile::by_depths(32, k));
+        for tile in transposed.into_iter().chain(read) {
+            let box_depth = tile.box_depth;
             let swizzle = tile.tensor_map().swizzle;
             for (first, quad) in
                 (0..32).step_by(8).flat_map(|first| (0..box_depth / QUAD).map(move |q| (first, q)))
