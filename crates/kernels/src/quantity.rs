@@ -100,6 +100,8 @@ pub enum Quantity {
     Stride(Matrix),
     /// Bytes from the matrix of one product to the matrix of the next.
     BatchStride(Matrix),
+    /// Bytes from the matrix of the first product to the matrix of the last.
+    BatchSpan(Matrix),
     /// The L2 policy of a matrix.
     Policy(Matrix),
     /// Rows of D.
@@ -148,6 +150,7 @@ impl fmt::Display for Quantity {
             Quantity::Address(matrix) => write!(f, "{}_address", matrix.name()),
             Quantity::Stride(matrix) => write!(f, "{}_stride", matrix.name()),
             Quantity::BatchStride(matrix) => write!(f, "{}_batch_stride", matrix.name()),
+            Quantity::BatchSpan(matrix) => write!(f, "{}_batch_span", matrix.name()),
             Quantity::Policy(matrix) => write!(f, "{}_policy", matrix.name()),
             Quantity::Scales(matrix) => write!(f, "{}_scales", matrix.name()),
             Quantity::Count(count, part) => {

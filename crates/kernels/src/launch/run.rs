@@ -55,6 +55,7 @@ impl Signature {
             Quantity::BatchStep(_)
             | Quantity::Stride(_)
             | Quantity::BatchStride(_)
+            | Quantity::BatchSpan(_)
             | Quantity::Policy(_)
             | Quantity::Rows
             | Quantity::Columns

@@ -31,9 +31,10 @@ impl<'a> Values<'a> {
                 let bytes = self.element(matrix).bytes();
                 Argument::U64(work.matrix(matrix).leading_dimension * u64::from(bytes))
             }
-            Quantity::BatchStride(matrix) => {
-                let bytes = self.element(matrix).bytes();
-                Argument::U64(work.matrix(matrix).batch_stride * u64::from(bytes))
+            Quantity::BatchStride(matrix) => Argument::U64(self.batch_stride(matrix)),
+            Quantity::BatchSpan(matrix) => {
+                let steps = u64::from(work.batch).saturating_sub(1);
+                Argument::U64(self.batch_stride(matrix) * steps)
             }
             Quantity::Policy(matrix) => Argument::U64(work.l2.of(matrix).word()),
             Quantity::Rows => Argument::U32(work.m),
@@ -73,6 +74,11 @@ impl<'a> Values<'a> {
             Argument::F64(value) => halves(value.to_bits()),
             Argument::TensorMap(_) => vec![],
         }
+    }
+
+    /// Bytes from one matrix of a batch to the next.
+    fn batch_stride(&self, matrix: Matrix) -> u64 {
+        self.work.matrix(matrix).batch_stride * u64::from(self.element(matrix).bytes())
     }
 
     fn element(&self, matrix: Matrix) -> Element {

@@ -4,8 +4,8 @@
 //!
 //! Loads of the next stages are in flight while the chunks of a stage are stored: as soon as a chunk
 //! is stored, its registers hold the loads of the same chunk in a later stage. Loads never leave
-//! the matrix. Chunks at its two ends, which have units that are partly outside, are loaded again
-//! element by element.
+//! the matrices of the batch. Chunks at the two ends of the batch, which have units that are partly
+//! outside, are loaded again element by element.
 
 use pgemm_ir::{KernelBuilder, OperandMajor, Special, Val, ty};
 
@@ -25,6 +25,8 @@ pub(crate) struct MemoryMatrix<'k> {
     stride: Val<'k, ty::U64>,
     /// Bytes from the matrix of one product to the matrix of the next.
     batch_stride: Val<'k, ty::U64>,
+    /// Bytes from the matrix of the first product to the matrix of the last.
+    batch_span: Val<'k, ty::U64>,
     /// Number of lines.
     lines: Val<'k, ty::U32>,
     /// Elements of a line.
@@ -48,6 +50,7 @@ impl<'k> MemoryMatrix<'k> {
             address: params.scalar(Quantity::Address(matrix)),
             stride: params.scalar(Quantity::Stride(matrix)),
             batch_stride: params.scalar(Quantity::BatchStride(matrix)),
+            batch_span: params.scalar(Quantity::BatchSpan(matrix)),
             lines,
             length,
         }
@@ -66,9 +69,8 @@ pub(super) struct TileLines<'k, 'o> {
     matrix: MemoryMatrix<'k>,
     /// Address of element (0, 0) of the product's matrix.
     start: Val<'k, ty::U64>,
-    /// Address behind its last element.
-    end: Val<'k, ty::U64>,
-    /// Address of the first 16-byte unit that lies in the matrix, and bytes from it to the last.
+    /// Addresses of the first and the last of its 16-byte units that lie in the span of the batch.
+    /// Units that it shares with its neighbours are among them.
     units: [Val<'k, ty::U64>; 2],
     /// The tile's first element along M or N.
     first: Val<'k, ty::U32>,
@@ -98,9 +100,10 @@ impl<'k, 'o> TileLines<'k, 'o> {
         let size = tile.element_bytes;
         let start = matrix.address + origin.batch.widen() * matrix.batch_stride;
         let last_line = (matrix.lines - 1).widen() * matrix.stride;
-        let end = start + last_line + matrix.length.widen() * u64::from(size);
-        let first_unit = (start + 15) & !15;
-        let last_unit = (end & !15) - 16;
+        let bytes = last_line + matrix.length.widen() * u64::from(size);
+        let batch_end = matrix.address + matrix.batch_span + bytes;
+        let first_unit = ((matrix.address + 15) & !15).max(start & !15);
+        let last_unit = (batch_end & !15).min((start + bytes + 15) & !15) - 16;
 
         let chunks = tile.span_bytes / CHUNK_BYTES;
         let thread = b.special(Special::Thread);
@@ -118,8 +121,7 @@ impl<'k, 'o> TileLines<'k, 'o> {
             tile,
             matrix,
             start,
-            end,
-            units: [first_unit, last_unit - first_unit],
+            units: [first_unit, last_unit],
             first,
             line,
             chunk,
@@ -146,7 +148,8 @@ impl<'k, 'o> TileLines<'k, 'o> {
         mut before: impl FnMut(usize),
     ) -> Units<'k> {
         let (b, tile) = (self.b, self.tile);
-        let [first_unit, last] = self.units;
+        let [first_unit, last_unit] = self.units;
+        let last = last_unit - first_unit;
         let depth = match tile.major {
             OperandMajor::K => k.widen() * u64::from(tile.element_bytes),
             OperandMajor::Mn => k.widen() * self.matrix.stride,
@@ -226,10 +229,10 @@ impl<'k, 'o> TileLines<'k, 'o> {
         let address = |line: Val<'k, ty::U32>, element: Val<'k, ty::U32>| {
             self.start + line.widen() * matrix.stride + element.widen() * u64::from(size)
         };
-        let first_unit = self.units[0];
+        let [first_unit, last_unit] = self.units;
         let last_line = matrix.lines.min(line + tile.lines) - 1;
         let end = address(last_line, matrix.length.min(element + tile.length()));
-        let is_end = address(line, element).lt(first_unit) | (self.end & !15).lt(end);
+        let is_end = address(line, element).lt(first_unit) | (last_unit + 16).lt(end);
         b.if_(is_end, || {
             b.scope("ends", || {
                 for span in 0..tile.spans.len() {
@@ -250,8 +253,9 @@ impl<'k, 'o> TileLines<'k, 'o> {
         let valid = self.valid_bytes(k, pass.span);
         let element = element + tile.along_line(pass.span) + self.chunk * (CHUNK_BYTES / size);
         let address = self.start + line.widen() * matrix.stride + element.widen() * u64::from(size);
+        let [first_unit, last_unit] = self.units;
         let last = (address + valid.widen() - 1) & !15;
-        let inside = address.ge(self.units[0]) & last.lt(self.end & !15);
+        let inside = address.ge(first_unit) & last_unit.ge(last);
         b.if_(line.lt(matrix.lines) & valid.ne(0) & !inside, || {
             let step = b.constant(u64::from(size));
             let words = gather(b, address, step, valid / size - 1, size);
