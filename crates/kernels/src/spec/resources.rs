@@ -10,7 +10,9 @@ use pgemm_ir::{
 };
 use serde::Serialize;
 
-use super::{DmmaSpec, FfmaSpec, Loader, MainloopSpec, Schedule, Spec, Summation, WgmmaSpec};
+use super::{
+    Cluster, DmmaSpec, FfmaSpec, Loader, MainloopSpec, Schedule, Spec, Summation, WgmmaSpec,
+};
 use crate::dtype;
 use crate::queue;
 use crate::tiles::line::{LineForm, LineTile, QUAD};
@@ -66,11 +68,17 @@ const MOST_STAGES_IN_FLIGHT: u32 = 3;
 const LOADER_OTHER: u32 = 56;
 const LOADER_OTHER_OF_STAGES: u32 = 72;
 
+/// Registers of such a thread if two CTAs share an SM. Consumers leave it as many.
+const LOADER_OF_PAIR: u32 = 168;
+
 /// Additional registers of such a thread for tiles whose rows are longer than a swizzle.
 const LOADER_OTHER_OF_LONG_ROWS: u32 = 16;
 
 /// Maximum number of sums of a thread for which half the registers of an SM suffice for a CTA.
 const SUMS_OF_HALF_SM: u32 = 32;
+
+/// The same if threads load operands, since they need more registers than those that only multiply.
+const SUMS_OF_HALF_SM_BESIDE_LOADERS: u32 = 24;
 
 /// Maximum number of sums of a thread for which it may hold another worker's sums while it
 /// multiplies.
@@ -94,9 +102,9 @@ pub struct Resources {
     pub ctas_by_registers: u32,
     /// Number of CTAs of this kernel that an SM holds at once, by registers and shared memory.
     pub ctas_per_sm: u32,
-    /// Number of CTAs of one launch that work on an SM at once. It is one for a small wgmma kernel.
-    /// The room of the second CTA is for the next launch, whose CTAs are set up while these still
-    /// work.
+    /// Number of CTAs of one launch that work on an SM at once. It is one for a small wgmma kernel
+    /// whose operands TMA loads. The room of the second CTA is for the next launch, whose CTAs are
+    /// set up while these still work.
     pub working_ctas_per_sm: u32,
     /// The buffers through which D is stored. Kernels that store D from registers have none.
     #[serde(skip)]
@@ -201,11 +209,21 @@ impl Spec {
         }
     }
 
-    /// Number of CTAs of one launch that work on an SM at once, each on its own tile. It is one for
-    /// a small wgmma kernel. The room of the second CTA is for the next launch, whose CTAs are set
-    /// up while these still work.
+    /// Number of CTAs of one launch that work on an SM at once, each on its own tile.
+    ///
+    /// It is one for a small wgmma kernel whose operands TMA loads. The room of the second CTA is
+    /// for the next launch, whose CTAs are set up while these still work. It is two for one whose
+    /// threads load operands: they have few loads in flight and wait for them, and the threads of
+    /// another CTA load meanwhile.
     pub fn working_ctas_per_sm(&self) -> u32 {
         match &self.mainloop {
+            MainloopSpec::Wgmma(wgmma) if wgmma.threads_load() => {
+                if self.is_pair(wgmma) {
+                    2
+                } else {
+                    1
+                }
+            }
             MainloopSpec::Wgmma(_) => 1,
             MainloopSpec::Dmma(dmma) => dmma.ctas_per_sm(self.tile),
             MainloopSpec::Ffma(ffma) => ffma.ctas_per_sm(),
@@ -246,7 +264,7 @@ impl Spec {
     /// Number of stages of the deepest ring with which two CTAs fit on an SM. `None` if their
     /// registers do not fit.
     pub fn most_stages_of_pair(&self) -> Option<u32> {
-        let fits = self.resources().ctas_by_registers >= 2;
+        let fits = self.wgmma().is_some_and(|wgmma| self.needs_half_of_registers(wgmma));
         fits.then(|| self.fitting_stages(share_of_sm(2)))
     }
 
@@ -266,9 +284,41 @@ impl Spec {
         self.consumers() * staging + BARRIER_BYTES + self.queue_bytes()
     }
 
-    /// Bytes that a CTA may use if it uses as few as possible.
+    /// Most bytes that a CTA may use. Kernels of f64 and f32 run as many CTAs on an SM as their
+    /// warps say, while a wgmma kernel with a deep ring has an SM to itself.
     fn smem_limit(&self) -> u32 {
-        share_of_sm(self.working_ctas_per_sm())
+        match &self.mainloop {
+            MainloopSpec::Wgmma(_) => share_of_sm(1),
+            MainloopSpec::Dmma(_) | MainloopSpec::Ffma(_) => {
+                share_of_sm(self.working_ctas_per_sm())
+            }
+        }
+    }
+
+    /// Whether half the registers of an SM suffice for a CTA of a wgmma kernel.
+    fn needs_half_of_registers(&self, wgmma: &WgmmaSpec) -> bool {
+        let is_small = wgmma.warpgroups == 1 && !self.is_resident();
+        if !wgmma.threads_load() {
+            return is_small && self.sums(wgmma) <= SUMS_OF_HALF_SM;
+        }
+        let [of_stage, most] = self.loads_of(LOADER_OF_PAIR);
+        is_small
+            && self.cluster == Cluster::NONE
+            && of_stage <= most
+            && self.sums(wgmma) <= SUMS_OF_HALF_SM_BESIDE_LOADERS
+    }
+
+    /// Sums of a thread of a wgmma kernel, with those of the tensor core if they are promoted: all
+    /// blocks use one block of its accumulators, one after the other.
+    fn sums(&self, wgmma: &WgmmaSpec) -> u32 {
+        let promoted = matches!(wgmma.summation, Summation::Promoted { .. });
+        let blocks = self.blocks() * self.accumulator_sets() + u32::from(promoted);
+        blocks * self.tile.n / 2
+    }
+
+    /// Whether two CTAs of a wgmma kernel fit on an SM.
+    fn is_pair(&self, wgmma: &WgmmaSpec) -> bool {
+        self.needs_half_of_registers(wgmma) && self.least_smem().0 <= share_of_sm(2)
     }
 
     fn queue_bytes(&self) -> u32 {
@@ -281,19 +331,18 @@ impl Spec {
 
     fn wgmma_resources(&self, wgmma: &WgmmaSpec) -> Resources {
         let WgmmaSpec { warpgroups, summation, .. } = *wgmma;
-        // Blocks of sums in registers. If sums are promoted, all blocks use one block of the tensor
-        // core's accumulators, one after the other.
         let promoted = matches!(summation, Summation::Promoted { .. });
-        let blocks = self.blocks() * self.accumulator_sets() + u32::from(promoted);
-        let sums = blocks * self.tile.n / 2;
+        let sums = self.sums(wgmma);
         let accumulators = sums / wgmma.sums_per_register();
         let fragments = if self.reads_a_from_registers() { self.fragment_registers() } else { 0 };
 
         let resident = self.is_resident();
         let by_threads = wgmma.threads_load();
-        let is_half_sm = warpgroups == 1 && !resident && !by_threads && sums <= SUMS_OF_HALF_SM;
+        let is_pair = self.is_pair(wgmma);
+        // A thread that loads operands has the more loads in flight, the more registers it has, so
+        // it has half an SM's only if that makes room for another CTA.
+        let is_half_sm = self.needs_half_of_registers(wgmma) && (is_pair || !by_threads);
         let ctas_by_registers = if is_half_sm { 2 } else { 1 };
-        let is_pair = is_half_sm && self.least_smem().0 <= share_of_sm(2);
         let ctas_per_sm = if is_pair { 2 } else { 1 };
         let limit = share_of_sm(ctas_per_sm);
 
@@ -301,6 +350,7 @@ impl Spec {
             // The queue's relay needs more registers than a producer.
             1 if resident => (96, 248),
             2 if resident => (56, 224),
+            1 if by_threads && is_half_sm => (LOADER_OF_PAIR, 88),
             1 if by_threads => (240, 248),
             _ if by_threads => (152, 176),
             1 if is_half_sm => (128, 128),
@@ -349,7 +399,7 @@ impl Spec {
             at_launch: SM_REGISTERS / threads.saturating_mul(ctas_by_registers).max(1) / 8 * 8,
             bias: BiasLoads::WithStore,
             is_plenty: consumer >= PLENTY_OF_REGISTERS,
-            stores_in_flight: if is_half_sm { STORES_IN_FLIGHT } else { 1 },
+            stores_in_flight: if is_half_sm && !by_threads { STORES_IN_FLIGHT } else { 1 },
         };
         registers.bias = self.bias_loads(&registers, &staging);
         Resources {
@@ -469,6 +519,12 @@ impl Spec {
     /// Registers of a thread of the producer's warpgroup for the loads of one stage, if threads load
     /// operands, and those that it has for all loads.
     pub(super) fn loader_registers(&self) -> [u32; 2] {
+        self.loads_of(self.resources().registers.budget.producer)
+    }
+
+    /// Registers for the loads of one stage, and those that a thread with `registers` has for all
+    /// loads.
+    fn loads_of(&self, registers: u32) -> [u32; 2] {
         let operands = self.stage_operands().into_iter();
         let by_threads = operands.filter(|(_, side)| self.loader(*side) == Loader::Threads);
         // Tiles without a layout have been refused.
@@ -483,8 +539,7 @@ impl Spec {
         } else {
             MOST_UNITS_REGISTERS
         };
-        let available = self.resources().registers.budget.producer.saturating_sub(other);
-        [of_stage, available.min(most)]
+        [of_stage, registers.saturating_sub(other).min(most)]
     }
 
     /// Number of stages whose loads are in flight together if threads load operands: as many as

@@ -50,6 +50,8 @@ pub(super) struct TilePlacement {
     /// Clusters that run at once, and CTAs of each.
     pub(super) clusters: u64,
     pub(super) cluster_size: u64,
+    /// CTAs that work on an SM at once.
+    at_once: u64,
     /// The default height of a raster block, in cluster tiles.
     pub(super) raster_rows: u32,
 }
@@ -95,6 +97,7 @@ impl TilePlacement {
             sms,
             clusters: clusters_at_once(&spec, sms),
             cluster_size: u64::from(spec.cluster.size()),
+            at_once: u64::from(spec.working_ctas_per_sm()),
             raster_rows: raster_rows(&spec, m, sms),
         }
     }
@@ -163,14 +166,13 @@ impl TilePlacement {
         lines * k * element_bytes * self.batch as f64
     }
 
-    /// Units of work that the busiest pair of SMs gets. In a full wave both SMs get one. In the
-    /// last wave every pair gets one before any pair gets a second. A cluster covers whole pairs.
+    /// Units of work that the busiest pair of SMs gets. In a full wave each CTA of both gets one. In
+    /// the last wave every pair gets one before any pair gets a second. A cluster covers whole pairs.
     pub(super) fn in_pair(&self, units: u64) -> f64 {
         if self.cluster_size > 1 {
             return units.div_ceil(self.clusters) as f64 * 2.0 / self.cluster_size as f64;
         }
-        let (full, rest) = (units / self.clusters, units % self.clusters);
-        (2 * full + if rest == 0 { 0 } else { 1 + u64::from(2 * rest > self.clusters) }) as f64
+        units.saturating_mul(2 * self.at_once).div_ceil(self.clusters) as f64
     }
 
     /// Clusters that work, if all of them run at once, each on one tile or one part of a tile.

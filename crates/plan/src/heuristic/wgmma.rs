@@ -165,6 +165,8 @@ pub(super) struct WgmmaModel<'c> {
     stage_bytes: f64,
     /// Rows of A and columns of B that a stage holds, padding included.
     held: [f64; 2],
+    /// CTAs that work on an SM at once.
+    working: f64,
     /// The sum of the fourth powers of the cycles that a stage takes for the tensor cores, for
     /// shared memory, for the latency of its loads, and for threads that load operands.
     per_stage: f64,
@@ -215,9 +217,12 @@ impl<'c> WgmmaModel<'c> {
             * constants.math_factor
             * slower
             + constants.mma_cycles * mmas;
+        // CTAs that work on an SM at once share its units. They wait at different times.
+        let ctas = f64::from(spec.working_ctas_per_sm());
+        let math = ctas * math;
         // Each m64 block's MMAs read its rows of A and all of B.
         let read = products * depth_bytes * (tile_m / 64.0) * (64.0 + tile_n);
-        let shared = (read + stage_bytes) / constants.smem_bytes_per_cycle;
+        let shared = ctas * (read + stage_bytes) / constants.smem_bytes_per_cycle;
         let late = constants.load_latency / f64::from(spec.stages);
         let by_threads = [Side::M, Side::N].into_iter().zip([spec.a_tile(), spec.b_tile()]);
         let by_threads = by_threads.filter(|(side, _)| wgmma.loader(*side) == Loader::Threads);
@@ -226,7 +231,7 @@ impl<'c> WgmmaModel<'c> {
             0.0 => 0.0,
             some => {
                 let in_flight = f64::from(spec.stages_in_flight());
-                some.max((constants.thread_load_latency + some) / in_flight)
+                (ctas * some).max((constants.thread_load_latency + some) / in_flight)
             }
         };
         let per_stage = [math.max(constants.stage_cycles), shared, late, stored].map(fourth_power);
@@ -256,6 +261,7 @@ impl<'c> WgmmaModel<'c> {
             stage_bytes,
             held: [spec.a_tile(), spec.b_tile()]
                 .map(|operand| f64::from(operand.bytes()) / depth_bytes),
+            working: ctas,
             per_stage: per_stage.into_iter().sum(),
             math,
             shared,
@@ -286,7 +292,7 @@ impl<'c> WgmmaModel<'c> {
         let [cluster_m, cluster_n] = self.cluster;
         let [held_a, held_b] = self.held;
         let sent = self.depth_bytes * (held_a / cluster_n + held_b / cluster_m);
-        let fill = sent / self.constants.l2_bytes_per_cycle;
+        let fill = self.working * sent / self.constants.l2_bytes_per_cycle;
         let stage = (self.per_stage + fourth_power(fill)).sqrt().sqrt();
         let area = self.tile_m * self.tile_n;
         let (factor, turn) = match self.schedule {
@@ -320,7 +326,7 @@ impl<'c> WgmmaModel<'c> {
         let [of_a, of_b] = placement.lines;
         // L2 sends a tile of A once to the CTAs of a cluster along n, and a tile of B along m.
         let sent = self.depth_bytes * (held_a * of_a / cluster_n + held_b * of_b / cluster_m);
-        let fill = (sent + self.constants.out_of_bounds_factor * outside)
+        let fill = self.working * (sent + self.constants.out_of_bounds_factor * outside)
             / self.constants.l2_bytes_per_cycle;
         let stage = (self.per_stage + fourth_power(fill)).sqrt().sqrt();
         let (lines, line_bytes) = self.lines_of_piece(placement.d_pitch);
