@@ -68,17 +68,19 @@ const MOST_STAGES_IN_FLIGHT: u32 = 3;
 const LOADER_OTHER: u32 = 56;
 const LOADER_OTHER_OF_STAGES: u32 = 72;
 
-/// Registers of such a thread if two CTAs share an SM. Consumers leave it as many.
-const LOADER_OF_PAIR: u32 = 168;
+/// Registers of a loading and of a consumer thread together, if two CTAs share an SM.
+const REGISTERS_OF_PAIR: u32 = 256;
+
+/// Registers of such a consumer thread besides its sums and those of another worker, and the fewest
+/// that it has. With fewer, ptxas 13.0 spills.
+const PAIR_OTHER: u32 = 40;
+const PAIR_FEWEST: u32 = 88;
 
 /// Additional registers of such a thread for tiles whose rows are longer than a swizzle.
 const LOADER_OTHER_OF_LONG_ROWS: u32 = 16;
 
 /// Maximum number of sums of a thread for which half the registers of an SM suffice for a CTA.
 const SUMS_OF_HALF_SM: u32 = 32;
-
-/// The same if threads load operands, since they need more registers than those that only multiply.
-const SUMS_OF_HALF_SM_BESIDE_LOADERS: u32 = 24;
 
 /// Maximum number of sums of a thread for which it may hold another worker's sums while it
 /// multiplies.
@@ -298,14 +300,17 @@ impl Spec {
     /// Whether half the registers of an SM suffice for a CTA of a wgmma kernel.
     fn needs_half_of_registers(&self, wgmma: &WgmmaSpec) -> bool {
         let is_small = wgmma.warpgroups == 1 && !self.is_resident();
-        if !wgmma.threads_load() {
-            return is_small && self.sums(wgmma) <= SUMS_OF_HALF_SM;
-        }
-        let [of_stage, most] = self.loads_of(LOADER_OF_PAIR);
-        is_small
-            && self.cluster == Cluster::NONE
-            && of_stage <= most
-            && self.sums(wgmma) <= SUMS_OF_HALF_SM_BESIDE_LOADERS
+        let can_load = || {
+            let [of_stage, most] = self.loads_of(self.budget_of_pair(wgmma).producer);
+            self.cluster == Cluster::NONE && of_stage <= most
+        };
+        is_small && self.sums(wgmma) <= SUMS_OF_HALF_SM && (!wgmma.threads_load() || can_load())
+    }
+
+    /// The registers of each role if threads load operands and two CTAs share an SM.
+    fn budget_of_pair(&self, wgmma: &WgmmaSpec) -> RegisterBudget {
+        let consumer = (2 * self.sums(wgmma) + PAIR_OTHER).max(PAIR_FEWEST);
+        RegisterBudget { producer: REGISTERS_OF_PAIR - consumer, consumer }
     }
 
     /// Sums of a thread of a wgmma kernel, with those of the tensor core if they are promoted: all
@@ -346,11 +351,12 @@ impl Spec {
         let ctas_per_sm = if is_pair { 2 } else { 1 };
         let limit = share_of_sm(ctas_per_sm);
 
+        let pair = self.budget_of_pair(wgmma);
         let (producer, consumer) = match warpgroups {
             // The queue's relay needs more registers than a producer.
             1 if resident => (96, 248),
             2 if resident => (56, 224),
-            1 if by_threads && is_half_sm => (LOADER_OF_PAIR, 88),
+            1 if by_threads && is_half_sm => (pair.producer, pair.consumer),
             1 if by_threads => (240, 248),
             _ if by_threads => (152, 176),
             1 if is_half_sm => (128, 128),

@@ -234,7 +234,7 @@ impl<'k, R: StagedResult> Store<'_, 'k, R> {
     /// Stores all `count` units of a slice.
     fn for_each_unit(&self, slice: &Slice<'k>, count: u32) {
         let Some(lines) = self.lines_of_round(slice, slice.line_bytes / UNIT_BYTES) else {
-            return self.for_each_index(count, |at| self.load_unit(&self.unit(slice, at).1));
+            return self.for_each_index(slice, count, |at| self.load_unit(&self.unit(slice, at).1));
         };
         let thread = (self.warpgroup.thread, self.output.b.constant(true));
         let (line, first) = self.unit(slice, thread);
@@ -247,7 +247,8 @@ impl<'k, R: StagedResult> Store<'_, 'k, R> {
     /// Stores all `count` elements of one half of the ends of a slice's lines.
     fn for_each_end(&self, slice: &Slice<'k>, count: u32, half: Val<'k, ty::U32>) {
         let Some(lines) = self.lines_of_round(slice, UNIT_BYTES / self.element_bytes()) else {
-            return self.for_each_index(count, |at| self.load_end(&self.end(slice, at, half).1));
+            return self
+                .for_each_index(slice, count, |at| self.load_end(&self.end(slice, at, half).1));
         };
         let thread = (self.warpgroup.thread, self.output.b.constant(true));
         let (line, first) = self.end(slice, thread, half);
@@ -295,18 +296,24 @@ impl<'k, R: StagedResult> Store<'_, 'k, R> {
         let step = slice.stride * u64::from(lines);
         let (line, to) = first;
         let start = (to, b.constant::<ty::U32>(0));
-        b.for_carry(line, self.lines(), together * lines, start, |line, (mut to, bytes)| {
-            let mut loaded = vec![];
-            for before in (0..together).map(|i| i * lines) {
-                let stored = (line + before).lt(slice.lines);
-                loaded.push(load(stored, to, bytes + before * line_bytes));
-                to = to + step;
-            }
-            for (stored, store) in loaded {
-                b.if_(stored, store);
-            }
-            (to, bytes + together * lines * line_bytes)
-        });
+        b.for_carry(
+            line,
+            self.lines_to_store(slice),
+            together * lines,
+            start,
+            |line, (mut to, bytes)| {
+                let mut loaded = vec![];
+                for before in (0..together).map(|i| i * lines) {
+                    let stored = (line + before).lt(slice.lines);
+                    loaded.push(load(stored, to, bytes + before * line_bytes));
+                    to = to + step;
+                }
+                for (stored, store) in loaded {
+                    b.if_(stored, store);
+                }
+                (to, bytes + together * lines * line_bytes)
+            },
+        );
     }
 
     /// Number of units of a slice, and of elements in one half of its lines' ends.
@@ -390,17 +397,24 @@ impl<'k, R: StagedResult> Store<'_, 'k, R> {
         (stored, store)
     }
 
-    /// Runs `load` for `count` indices, with consecutive indices in consecutive threads. `load`
-    /// returns a condition and a store, and the store runs if the condition holds. A thread with
+    /// Lines of a slice that are in the matrix.
+    fn lines_to_store(&self, slice: &Slice<'k>) -> Val<'k, ty::U32> {
+        slice.lines.min(self.lines())
+    }
+
+    /// Runs `load` for those of `count` indices whose lines are in the matrix, with consecutive
+    /// indices in consecutive threads. `load` returns a condition and a store, and the store runs if the condition holds. A thread with
     /// free registers loads several times before it stores.
     fn for_each_index<F: FnOnce()>(
         &self,
+        slice: &Slice<'k>,
         count: u32,
         load: impl Fn(Index<'k>) -> (Val<'k, ty::Bool>, F),
     ) {
         let b = self.output.b;
         let together = self.output.resources.registers.stores_in_flight;
-        b.for_range(self.warpgroup.thread, count, together * WARPGROUP_THREADS, |first| {
+        let end = self.lines_to_store(slice) * (count / self.lines());
+        b.for_range(self.warpgroup.thread, end, together * WARPGROUP_THREADS, |first| {
             let indices = (0..together).map(|i| {
                 let index = first + i * WARPGROUP_THREADS;
                 let all = count.is_multiple_of(together * WARPGROUP_THREADS);
