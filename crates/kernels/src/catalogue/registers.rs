@@ -14,7 +14,7 @@ type DmmaShape = (u32, u32, (u32, u32), u32);
 /// The shapes of f64 kernels, largest first. Large tiles read the least shared memory for each
 /// multiply-add. Smaller tiles fill the device on problems with few tiles. Tiles of one block in
 /// height or width are for few rows or columns.
-const DMMA_SHAPES: [DmmaShape; 15] = [
+const DMMA_SHAPES: [DmmaShape; 19] = [
     (128, 128, (2, 4), 6),
     (128, 128, (4, 2), 6),
     (256, 64, (4, 2), 5),
@@ -26,8 +26,12 @@ const DMMA_SHAPES: [DmmaShape; 15] = [
     (64, 96, (2, 2), 5),
     (96, 64, (2, 2), 5),
     (64, 64, (2, 2), 7),
+    (48, 64, (1, 4), 7),
+    (64, 48, (4, 1), 7),
     (32, 64, (2, 2), 9),
     (64, 32, (2, 2), 9),
+    (16, 64, (1, 4), 11),
+    (64, 16, (4, 1), 11),
     (16, 128, (1, 8), 12),
     (128, 16, (8, 1), 12),
 ];

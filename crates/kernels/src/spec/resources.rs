@@ -76,6 +76,9 @@ const REGISTERS_OF_PAIR: u32 = 256;
 const PAIR_OTHER: u32 = 40;
 const PAIR_FEWEST: u32 = 88;
 
+/// Additional registers of such a thread for an epilogue with a bias or an activation.
+const PAIR_FUSED: u32 = 16;
+
 /// Additional registers of such a thread for tiles whose rows are longer than a swizzle.
 const LOADER_OTHER_OF_LONG_ROWS: u32 = 16;
 
@@ -300,17 +303,19 @@ impl Spec {
     /// Whether half the registers of an SM suffice for a CTA of a wgmma kernel.
     fn needs_half_of_registers(&self, wgmma: &WgmmaSpec) -> bool {
         let is_small = wgmma.warpgroups == 1 && !self.is_resident();
+        // With no register to spare, ptxas 13.0 spills.
         let can_load = || {
             let [of_stage, most] = self.loads_of(self.budget_of_pair(wgmma).producer);
-            self.cluster == Cluster::NONE && of_stage <= most
+            self.cluster == Cluster::NONE && of_stage < most
         };
         is_small && self.sums(wgmma) <= SUMS_OF_HALF_SM && (!wgmma.threads_load() || can_load())
     }
 
     /// The registers of each role if threads load operands and two CTAs share an SM.
     fn budget_of_pair(&self, wgmma: &WgmmaSpec) -> RegisterBudget {
-        let consumer = (2 * self.sums(wgmma) + PAIR_OTHER).max(PAIR_FEWEST);
-        RegisterBudget { producer: REGISTERS_OF_PAIR - consumer, consumer }
+        let fused = if self.epilogue.is_none() { 0 } else { PAIR_FUSED };
+        let consumer = (2 * self.sums(wgmma) + PAIR_OTHER).max(PAIR_FEWEST) + fused;
+        RegisterBudget { producer: REGISTERS_OF_PAIR.saturating_sub(consumer), consumer }
     }
 
     /// Sums of a thread of a wgmma kernel, with those of the tensor core if they are promoted: all

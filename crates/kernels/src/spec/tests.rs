@@ -1,4 +1,4 @@
-use pgemm_ir::{MAX_SMEM_BYTES, SM_SMEM_BYTES, SYSTEM_SMEM_BYTES};
+use pgemm_ir::{MAX_SMEM_BYTES, SM_REGISTERS, SM_SMEM_BYTES, SYSTEM_SMEM_BYTES, WARPGROUP_THREADS};
 
 use super::*;
 
@@ -185,7 +185,11 @@ fn every_grid_of_ffma_warps_and_parts_has_a_tile() {
 
 #[test]
 fn ctas_of_small_launches_have_an_sm_of_their_own() {
-    for name in ["f64-kk-f64-64x64x16-s7-w2x2-k8", "f32-mn-f32-64x32x16-s2-t4x4-w2x2"] {
+    for name in [
+        "f64-kk-f64-64x64x16-s7-w2x2-k8",
+        "f32-mn-f32-64x32x16-s2-t4x4-w2x2",
+        "bf16-mn-bf16-64x64x64-s6-w1-c1x1-threads_ab",
+    ] {
         let spec = spec(name);
         let needed = spec.resources().smem.total();
         let alone = spec.launch_smem(needed, 132, 132);
@@ -196,6 +200,30 @@ fn ctas_of_small_launches_have_an_sm_of_their_own() {
     // Of these kernels, one CTA works on an SM in any case.
     for name in ["bf16-kk-bf16-64x64x64-s4-w1-c1x1", "f64-kk-f64-128x128x16-s6-w2x4-k8"] {
         assert_eq!(spec(name).launch_smem(1000, 1, 132), 1000, "{name}");
+    }
+}
+
+#[test]
+fn small_kernels_whose_threads_load_share_an_sm() {
+    for (name, ctas) in [
+        ("bf16-mn-bf16-64x64x64-s6-w1-c1x1-threads_ab", 2),
+        ("bf16-mk-bf16-64x24x64-s9-w1-c1x1-threads_b", 2),
+        // A deep ring leaves no shared memory to another CTA, and these sums and loads no registers.
+        ("bf16-mn-bf16-64x64x64-s13-w1-c1x1-threads_ab", 1),
+        ("bf16-mn-bf16-64x72x64-s5-w1-c1x1-threads_ab", 1),
+        ("bf16-kk-bf16-64x32x128-s4-w1-c1x1-threads_ab", 1),
+        ("bf16-mk-bf16-64x24x64-s9-w1-c2x1-threads_a", 1),
+        ("bf16-mk-bf16-64x24x64-s9-w1-c1x1", 1),
+    ] {
+        let spec = spec(name);
+        assert_eq!(spec.validate(), Ok(()), "{name}");
+        assert_eq!(spec.working_ctas_per_sm(), ctas, "{name}");
+        let resources = spec.resources();
+        let RegisterBudget { producer, consumer } = resources.registers.budget;
+        let registers = WARPGROUP_THREADS * (producer + consumer) * resources.ctas_per_sm;
+        assert!(registers <= SM_REGISTERS, "{name}: {registers}");
+        let smem = (resources.smem.total() + SYSTEM_SMEM_BYTES) * resources.ctas_per_sm;
+        assert!(smem <= SM_SMEM_BYTES, "{name}: {smem}");
     }
 }
 

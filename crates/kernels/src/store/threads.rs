@@ -403,8 +403,8 @@ impl<'k, R: StagedResult> Store<'_, 'k, R> {
     }
 
     /// Runs `load` for those of `count` indices whose lines are in the matrix, with consecutive
-    /// indices in consecutive threads. `load` returns a condition and a store, and the store runs if the condition holds. A thread with
-    /// free registers loads several times before it stores.
+    /// indices in consecutive threads. `load` returns a condition and a store, and the store runs if
+    /// the condition holds. A thread with free registers loads several times before it stores.
     fn for_each_index<F: FnOnce()>(
         &self,
         slice: &Slice<'k>,
