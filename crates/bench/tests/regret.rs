@@ -26,10 +26,10 @@ const LEAST_PROBLEMS: usize = 20;
 const FASTER_STORES_SINCE: &str = "2026-11-25";
 const STORED_FASTER: [&str; 2] = ["->f32", "->s32"];
 
-/// Largest mean and largest 95th percentile of f64 and of f32, whose estimates no trees correct.
-/// Some of these kernels have changed since they were timed.
-const EXACT: [(&str, [f64; 2]); 2] = [("f64", [1.031, 1.12]), ("f32", [1.027, 1.12])];
-const EXACT_PROBLEMS: usize = 160;
+/// The number of problems of f64 and of f32, whose estimates no trees correct, their largest mean
+/// and their largest 95th percentile. Some of these kernels have changed since they were timed.
+const EXACT: [(&str, usize, [f64; 2]); 2] =
+    [("f64", 200, [1.031, 1.12]), ("f32", 160, [1.027, 1.12])];
 
 /// Fewest problems of each kind.
 const LEAST_OF_KIND: usize = 650;
@@ -66,13 +66,13 @@ fn picks_lose_little_on_stored_timings() {
 fn picks_of_f64_and_f32_lose_little_on_stored_timings() {
     let results = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../benchmarks/results");
     let runs = judge(&results.join("exact.jsonl"), SMS).expect("the results can be read");
-    for (dtype, [most_mean, most_part]) in EXACT {
+    for (dtype, problems, [most_mean, most_part]) in EXACT {
         let mut all = Judgement::named(dtype);
         runs.iter().filter(|run| run.run.ends_with(dtype)).for_each(|run| all.add(run.clone()));
         let [mean, part] =
             [all.mean(), all.quantile(0.95)].map(|value| value.expect("there are problems"));
         println!("{dtype}: {} problems, {mean:.4}, {part:.4}", all.regrets.len());
-        assert_eq!(all.regrets.len(), EXACT_PROBLEMS, "{dtype}");
+        assert_eq!(all.regrets.len(), problems, "{dtype}");
         assert!(mean <= most_mean && part <= most_part, "{dtype}: {mean}, {part}");
     }
 }
