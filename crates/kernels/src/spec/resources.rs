@@ -14,6 +14,7 @@ use super::{
     Cluster, DmmaSpec, FfmaSpec, Loader, MainloopSpec, Schedule, Spec, Summation, WgmmaSpec,
 };
 use crate::dtype;
+use crate::quantity::Side;
 use crate::queue;
 use crate::tiles::line::{LineForm, LineTile, QUAD};
 use crate::tiles::staging::{OutputMajor, Staging};
@@ -536,12 +537,11 @@ impl Spec {
     /// Registers for the loads of one stage, and those that a thread with `registers` has for all
     /// loads.
     fn loads_of(&self, registers: u32) -> [u32; 2] {
-        let operands = self.stage_operands().into_iter();
-        let by_threads = operands.filter(|(_, side)| self.loader(*side) == Loader::Threads);
-        // Tiles without a layout have been refused.
-        let chunks =
-            |(_, side)| self.operand_tile(side).chunked().map_or(0, |tile| tile.passes().len());
-        let of_stage = by_threads.map(chunks).sum::<usize>() as u32 * UNITS_REGISTERS;
+        // Such kernels have one operand on each side.
+        let by_threads = [Side::M, Side::N].into_iter();
+        let by_threads = by_threads.filter(|side| self.loader(*side) == Loader::Threads);
+        let passes: u32 = by_threads.map(|side| self.operand_tile(side).passes()).sum();
+        let of_stage = passes * UNITS_REGISTERS;
         let row_bytes = self.tile.k * self.a.bytes();
         let long_rows = SwizzleMode::B128.span_bytes().is_some_and(|span| row_bytes > span);
         let other = LOADER_OTHER + if long_rows { LOADER_OTHER_OF_LONG_ROWS } else { 0 };

@@ -1,7 +1,6 @@
 //! [`ChunkedTile`]: the tile of an operand in one stage, divided into the chunks of 16 bytes that
 //! the threads of a warpgroup store. One pass of the warpgroup stores consecutive lines of a span.
 
-use pgemm_cute::CuteError;
 use pgemm_ir::{OperandMajor, SwizzleMode, WARPGROUP_THREADS};
 
 use super::operand::{BoxPlace, OperandTile, StageTile};
@@ -34,12 +33,11 @@ pub(crate) struct Pass {
 }
 
 impl OperandTile {
-    /// The tile in chunks. One CTA loads all of it.
-    ///
-    /// # Errors
-    /// The layout algebra refuses the tile.
-    pub(crate) fn chunked(&self) -> Result<ChunkedTile, CuteError> {
-        Ok(ChunkedTile::new(&self.staged()?))
+    /// Number of passes in which a warpgroup stores the tile. The planner asks for it often, so it
+    /// is computed without the layout.
+    pub(crate) fn passes(&self) -> u32 {
+        let spans = self.spans();
+        spans * (self.bytes() / spans.max(1)).div_ceil(PASS_BYTES)
     }
 }
 
@@ -104,7 +102,8 @@ mod tests {
         ];
         for (element, major, mn, k) in tiles {
             let operand = OperandTile::new(element, major, mn, k, 1);
-            let tile = operand.chunked().unwrap();
+            let tile = ChunkedTile::new(&operand.staged().unwrap());
+            assert_eq!(operand.passes() as usize, tile.passes().len(), "{operand:?}");
             let mut stored: Vec<u32> = vec![];
             for Pass { span, index } in tile.passes() {
                 let left = (tile.lines - index * tile.lines_of_pass()) * tile.span_bytes;

@@ -88,7 +88,7 @@ impl OperandTile {
     }
 
     /// Number of spans next to each other. The last one may extend beyond the tile.
-    fn spans(&self) -> u32 {
+    pub(crate) fn spans(&self) -> u32 {
         self.extents().0.div_ceil(self.span())
     }
 
