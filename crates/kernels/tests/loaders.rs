@@ -79,7 +79,7 @@ fn lines_may_be_shorter_than_a_chunk() {
 #[test]
 fn assemblers_take_them_without_spills() {
     let more = [
-        "bf16-kk-bf16-128x128x64-s5-w1-c1x1-threads_ab",
+        "bf16-kk-bf16-128x96x64-s5-w1-c1x1-threads_ab",
         "bf16-mn-bf16-128x192x64-s4-w2-c1x1-threads_a",
         "bf16-kkm-bf16-128x200x32-s4-w2-c1x1-threads_ab",
         "e4m3-kk-bf16-64x112x256-s4-w1-c1x1-p128-threads_b",

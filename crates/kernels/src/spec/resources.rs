@@ -5,9 +5,7 @@
 
 use std::fmt;
 
-use pgemm_ir::{
-    MAX_SMEM_BYTES, SM_REGISTERS, SM_SMEM_BYTES, SYSTEM_SMEM_BYTES, SwizzleMode, WARPGROUP_THREADS,
-};
+use pgemm_ir::{MAX_SMEM_BYTES, SM_REGISTERS, SM_SMEM_BYTES, SYSTEM_SMEM_BYTES, WARPGROUP_THREADS};
 use serde::Serialize;
 
 use super::{
@@ -51,11 +49,17 @@ const DMMA_HALVED_FRAGMENTS: u32 = 48;
 /// Registers of an f32 thread besides sums and fragments.
 const FFMA_OTHER: u32 = 24;
 
+/// Bytes of the longest swizzle span.
+const OPERAND_SPAN_BYTES: u32 = 128;
+
 /// Registers of the two 16-byte units that hold a chunk of an operand that threads load.
 const UNITS_REGISTERS: u32 = 8;
 
 /// Most registers of the loads of one stage. With more, ptxas 13.0 spills.
 const MOST_UNITS_REGISTERS: u32 = 144;
+
+/// The same if threads load both operands, whose addresses take registers too.
+const MOST_UNITS_REGISTERS_OF_BOTH: u32 = 120;
 
 /// The same for elements of one byte in tiles whose rows are longer than a swizzle, so that a chunk
 /// of a row lies in one of two places. ptxas 12.4 spills with more.
@@ -79,6 +83,9 @@ const PAIR_FEWEST: u32 = 88;
 
 /// Additional registers of such a thread for an epilogue with a bias or an activation.
 const PAIR_FUSED: u32 = 16;
+
+/// Additional registers of such a thread for several stages of elements of one byte.
+const LOADER_OTHER_OF_BYTES: u32 = 8;
 
 /// Additional registers of such a thread for tiles whose rows are longer than a swizzle.
 const LOADER_OTHER_OF_LONG_ROWS: u32 = 16;
@@ -304,10 +311,11 @@ impl Spec {
     /// Whether half the registers of an SM suffice for a CTA of a wgmma kernel.
     fn needs_half_of_registers(&self, wgmma: &WgmmaSpec) -> bool {
         let is_small = wgmma.warpgroups == 1 && !self.is_resident();
-        // With no register to spare, ptxas 13.0 spills.
+        // With no register to spare, or with rows shorter than a swizzle, ptxas 13.0 spills.
         let can_load = || {
             let [of_stage, most] = self.loads_of(self.budget_of_pair(wgmma).producer);
-            self.cluster == Cluster::NONE && of_stage < most
+            let long_enough = self.tile.k * self.a.bytes() >= OPERAND_SPAN_BYTES;
+            self.cluster == Cluster::NONE && long_enough && of_stage < most
         };
         is_small && self.sums(wgmma) <= SUMS_OF_HALF_SM && (!wgmma.threads_load() || can_load())
     }
@@ -543,10 +551,13 @@ impl Spec {
         let passes: u32 = by_threads.map(|side| self.operand_tile(side).passes()).sum();
         let of_stage = passes * UNITS_REGISTERS;
         let row_bytes = self.tile.k * self.a.bytes();
-        let long_rows = SwizzleMode::B128.span_bytes().is_some_and(|span| row_bytes > span);
+        let long_rows = row_bytes > OPERAND_SPAN_BYTES;
         let other = LOADER_OTHER + if long_rows { LOADER_OTHER_OF_LONG_ROWS } else { 0 };
+        let both = [Side::M, Side::N].iter().all(|side| self.loader(*side) == Loader::Threads);
         let most = if long_rows && self.a.bytes() == 1 {
             MOST_UNITS_REGISTERS_OF_LONG_ROWS
+        } else if both {
+            MOST_UNITS_REGISTERS_OF_BOTH
         } else {
             MOST_UNITS_REGISTERS
         };
@@ -557,7 +568,8 @@ impl Spec {
     /// registers suffice for.
     pub fn stages_in_flight(&self) -> u32 {
         let [of_stage, _] = self.loader_registers();
-        let other = LOADER_OTHER + LOADER_OTHER_OF_STAGES;
+        let of_bytes = if self.a.bytes() == 1 { LOADER_OTHER_OF_BYTES } else { 0 };
+        let other = LOADER_OTHER + LOADER_OTHER_OF_STAGES + of_bytes;
         let available = self.resources().registers.budget.producer.saturating_sub(other);
         (available / of_stage.max(1)).clamp(1, MOST_STAGES_IN_FLIGHT)
     }
