@@ -1,5 +1,6 @@
-// On which SMs an H200 puts 264 CTAs of which two fit on an SM: each CTA stores its SM, then runs for about a millisecond. Prints the SMs in
-// the order of the CTAs, for three launches. nvcc -arch=sm_90 cta-placement.cu -o cta-placement
+// On which SMs an H200 puts 264 CTAs of which two fit on an SM: each CTA stores its SM, then runs
+// for about a millisecond. Prints the SMs in the order of the CTAs, for three launches.
+// nvcc -arch=sm_90 cta-placement.cu -o cta-placement
 #include <cstdio>
 
 constexpr int CTAS = 264, SHARED_BYTES = 113000, CYCLES = 2000000;

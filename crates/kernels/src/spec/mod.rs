@@ -5,6 +5,7 @@
 
 mod error;
 mod fragments;
+mod loading;
 mod mainloop;
 mod name;
 mod resources;

@@ -8,11 +8,8 @@ use std::fmt;
 use pgemm_ir::{MAX_SMEM_BYTES, SM_REGISTERS, SM_SMEM_BYTES, SYSTEM_SMEM_BYTES, WARPGROUP_THREADS};
 use serde::Serialize;
 
-use super::{
-    Cluster, DmmaSpec, FfmaSpec, Loader, MainloopSpec, Schedule, Spec, Summation, WgmmaSpec,
-};
+use super::{DmmaSpec, FfmaSpec, MainloopSpec, Schedule, Spec, Summation, WgmmaSpec};
 use crate::dtype;
-use crate::quantity::Side;
 use crate::queue;
 use crate::tiles::line::{LineForm, LineTile, QUAD};
 use crate::tiles::staging::{OutputMajor, Staging};
@@ -48,47 +45,6 @@ const DMMA_HALVED_FRAGMENTS: u32 = 48;
 
 /// Registers of an f32 thread besides sums and fragments.
 const FFMA_OTHER: u32 = 24;
-
-/// Bytes of the longest swizzle span.
-const OPERAND_SPAN_BYTES: u32 = 128;
-
-/// Registers of the two 16-byte units that hold a chunk of an operand that threads load.
-const UNITS_REGISTERS: u32 = 8;
-
-/// Most registers of the loads of one stage. With more, ptxas 13.0 spills.
-const MOST_UNITS_REGISTERS: u32 = 144;
-
-/// The same if threads load both operands, whose addresses take registers too.
-const MOST_UNITS_REGISTERS_OF_BOTH: u32 = 120;
-
-/// The same for elements of one byte in tiles whose rows are longer than a swizzle, so that a chunk
-/// of a row lies in one of two places. ptxas 12.4 spills with more.
-const MOST_UNITS_REGISTERS_OF_LONG_ROWS: u32 = 112;
-
-/// Most stages whose loads are in flight together. The code of a stage is repeated for each.
-const MOST_STAGES_IN_FLIGHT: u32 = 3;
-
-/// Registers of a thread that loads operands, besides the units that it has in flight, and
-/// additional registers if the loads of several stages are in flight. With fewer, ptxas 13.0 spills.
-const LOADER_OTHER: u32 = 56;
-const LOADER_OTHER_OF_STAGES: u32 = 72;
-
-/// Registers of a loading and of a consumer thread together, if two CTAs share an SM.
-const REGISTERS_OF_PAIR: u32 = 256;
-
-/// Registers of such a consumer thread besides its sums and those of another worker, and the fewest
-/// that it has. With fewer, ptxas 13.0 spills.
-const PAIR_OTHER: u32 = 40;
-const PAIR_FEWEST: u32 = 88;
-
-/// Additional registers of such a thread for an epilogue with a bias or an activation.
-const PAIR_FUSED: u32 = 16;
-
-/// Additional registers of such a thread for several stages of elements of one byte.
-const LOADER_OTHER_OF_BYTES: u32 = 8;
-
-/// Additional registers of such a thread for tiles whose rows are longer than a swizzle.
-const LOADER_OTHER_OF_LONG_ROWS: u32 = 16;
 
 /// Maximum number of sums of a thread for which half the registers of an SM suffice for a CTA.
 const SUMS_OF_HALF_SM: u32 = 32;
@@ -231,11 +187,7 @@ impl Spec {
     pub fn working_ctas_per_sm(&self) -> u32 {
         match &self.mainloop {
             MainloopSpec::Wgmma(wgmma) if wgmma.threads_load() => {
-                if self.is_pair(wgmma) {
-                    2
-                } else {
-                    1
-                }
+                1 + u32::from(self.is_pair(wgmma))
             }
             MainloopSpec::Wgmma(_) => 1,
             MainloopSpec::Dmma(dmma) => dmma.ctas_per_sm(self.tile),
@@ -310,26 +262,15 @@ impl Spec {
 
     /// Whether half the registers of an SM suffice for a CTA of a wgmma kernel.
     fn needs_half_of_registers(&self, wgmma: &WgmmaSpec) -> bool {
-        let is_small = wgmma.warpgroups == 1 && !self.is_resident();
-        // With no register to spare, or with rows shorter than a swizzle, ptxas 13.0 spills.
-        let can_load = || {
-            let [of_stage, most] = self.loads_of(self.budget_of_pair(wgmma).producer);
-            let long_enough = self.tile.k * self.a.bytes() >= OPERAND_SPAN_BYTES;
-            self.cluster == Cluster::NONE && long_enough && of_stage < most
-        };
-        is_small && self.sums(wgmma) <= SUMS_OF_HALF_SM && (!wgmma.threads_load() || can_load())
-    }
-
-    /// The registers of each role if threads load operands and two CTAs share an SM.
-    fn budget_of_pair(&self, wgmma: &WgmmaSpec) -> RegisterBudget {
-        let fused = if self.epilogue.is_none() { 0 } else { PAIR_FUSED };
-        let consumer = (2 * self.sums(wgmma) + PAIR_OTHER).max(PAIR_FEWEST) + fused;
-        RegisterBudget { producer: REGISTERS_OF_PAIR.saturating_sub(consumer), consumer }
+        wgmma.warpgroups == 1
+            && !self.is_resident()
+            && self.sums(wgmma) <= SUMS_OF_HALF_SM
+            && (!wgmma.threads_load() || self.loaders_need_half_of_registers(wgmma))
     }
 
     /// Sums of a thread of a wgmma kernel, with those of the tensor core if they are promoted: all
     /// blocks use one block of its accumulators, one after the other.
-    fn sums(&self, wgmma: &WgmmaSpec) -> u32 {
+    pub(super) fn sums(&self, wgmma: &WgmmaSpec) -> u32 {
         let promoted = matches!(wgmma.summation, Summation::Promoted { .. });
         let blocks = self.blocks() * self.accumulator_sets() + u32::from(promoted);
         blocks * self.tile.n / 2
@@ -534,44 +475,6 @@ impl Spec {
             working_ctas_per_sm: ctas_per_sm,
             staging: Staging::NONE,
         }
-    }
-
-    /// Registers of a thread of the producer's warpgroup for the loads of one stage, if threads load
-    /// operands, and those that it has for all loads.
-    pub(super) fn loader_registers(&self) -> [u32; 2] {
-        self.loads_of(self.resources().registers.budget.producer)
-    }
-
-    /// Registers for the loads of one stage, and those that a thread with `registers` has for all
-    /// loads.
-    fn loads_of(&self, registers: u32) -> [u32; 2] {
-        // Such kernels have one operand on each side.
-        let by_threads = [Side::M, Side::N].into_iter();
-        let by_threads = by_threads.filter(|side| self.loader(*side) == Loader::Threads);
-        let passes: u32 = by_threads.map(|side| self.operand_tile(side).passes()).sum();
-        let of_stage = passes * UNITS_REGISTERS;
-        let row_bytes = self.tile.k * self.a.bytes();
-        let long_rows = row_bytes > OPERAND_SPAN_BYTES;
-        let other = LOADER_OTHER + if long_rows { LOADER_OTHER_OF_LONG_ROWS } else { 0 };
-        let both = [Side::M, Side::N].iter().all(|side| self.loader(*side) == Loader::Threads);
-        let most = if long_rows && self.a.bytes() == 1 {
-            MOST_UNITS_REGISTERS_OF_LONG_ROWS
-        } else if both {
-            MOST_UNITS_REGISTERS_OF_BOTH
-        } else {
-            MOST_UNITS_REGISTERS
-        };
-        [of_stage, registers.saturating_sub(other).min(most)]
-    }
-
-    /// Number of stages whose loads are in flight together if threads load operands: as many as
-    /// registers suffice for.
-    pub fn stages_in_flight(&self) -> u32 {
-        let [of_stage, _] = self.loader_registers();
-        let of_bytes = if self.a.bytes() == 1 { LOADER_OTHER_OF_BYTES } else { 0 };
-        let other = LOADER_OTHER + LOADER_OTHER_OF_STAGES + of_bytes;
-        let available = self.resources().registers.budget.producer.saturating_sub(other);
-        (available / of_stage.max(1)).clamp(1, MOST_STAGES_IN_FLIGHT)
     }
 
     /// Number of elements of a stage of an FFMA kernel that are transposed in shared memory before

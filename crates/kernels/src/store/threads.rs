@@ -247,8 +247,8 @@ impl<'k, R: StagedResult> Store<'_, 'k, R> {
     /// Stores all `count` elements of one half of the ends of a slice's lines.
     fn for_each_end(&self, slice: &Slice<'k>, count: u32, half: Val<'k, ty::U32>) {
         let Some(lines) = self.lines_of_round(slice, UNIT_BYTES / self.element_bytes()) else {
-            return self
-                .for_each_index(slice, count, |at| self.load_end(&self.end(slice, at, half).1));
+            let load = |at| self.load_end(&self.end(slice, at, half).1);
+            return self.for_each_index(slice, count, load);
         };
         let thread = (self.warpgroup.thread, self.output.b.constant(true));
         let (line, first) = self.end(slice, thread, half);
@@ -296,24 +296,19 @@ impl<'k, R: StagedResult> Store<'_, 'k, R> {
         let step = slice.stride * u64::from(lines);
         let (line, to) = first;
         let start = (to, b.constant::<ty::U32>(0));
-        b.for_carry(
-            line,
-            self.lines_to_store(slice),
-            together * lines,
-            start,
-            |line, (mut to, bytes)| {
-                let mut loaded = vec![];
-                for before in (0..together).map(|i| i * lines) {
-                    let stored = (line + before).lt(slice.lines);
-                    loaded.push(load(stored, to, bytes + before * line_bytes));
-                    to = to + step;
-                }
-                for (stored, store) in loaded {
-                    b.if_(stored, store);
-                }
-                (to, bytes + together * lines * line_bytes)
-            },
-        );
+        let end = self.lines_to_store(slice);
+        b.for_carry(line, end, together * lines, start, |line, (mut to, bytes)| {
+            let mut loaded = vec![];
+            for before in (0..together).map(|i| i * lines) {
+                let stored = (line + before).lt(slice.lines);
+                loaded.push(load(stored, to, bytes + before * line_bytes));
+                to = to + step;
+            }
+            for (stored, store) in loaded {
+                b.if_(stored, store);
+            }
+            (to, bytes + together * lines * line_bytes)
+        });
     }
 
     /// Number of units of a slice, and of elements in one half of its lines' ends.
@@ -403,8 +398,8 @@ impl<'k, R: StagedResult> Store<'_, 'k, R> {
     }
 
     /// Runs `load` for those of `count` indices whose lines are in the matrix, with consecutive
-    /// indices in consecutive threads. `load` returns a condition and a store, and the store runs if
-    /// the condition holds. A thread with free registers loads several times before it stores.
+    /// indices in consecutive threads. `load` returns a condition and a store, and the store runs
+    /// if the condition holds. A thread with free registers loads several times before it stores.
     fn for_each_index<F: FnOnce()>(
         &self,
         slice: &Slice<'k>,

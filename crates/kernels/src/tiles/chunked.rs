@@ -35,7 +35,7 @@ pub(crate) struct Pass {
 impl OperandTile {
     /// Number of passes in which a warpgroup stores the tile. The planner asks for it often, so it
     /// is computed without the layout.
-    pub(crate) fn passes(&self) -> u32 {
+    pub(crate) fn pass_count(&self) -> u32 {
         let spans = self.spans();
         spans * (self.bytes() / spans.max(1)).div_ceil(PASS_BYTES)
     }
@@ -103,7 +103,7 @@ mod tests {
         for (element, major, mn, k) in tiles {
             let operand = OperandTile::new(element, major, mn, k, 1);
             let tile = ChunkedTile::new(&operand.staged().unwrap());
-            assert_eq!(operand.passes() as usize, tile.passes().len(), "{operand:?}");
+            assert_eq!(operand.pass_count() as usize, tile.passes().len(), "{operand:?}");
             let mut stored: Vec<u32> = vec![];
             for Pass { span, index } in tile.passes() {
                 let left = (tile.lines - index * tile.lines_of_pass()) * tile.span_bytes;

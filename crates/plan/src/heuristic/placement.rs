@@ -166,8 +166,9 @@ impl TilePlacement {
         lines * k * element_bytes * self.batch as f64
     }
 
-    /// Units of work that the busiest pair of SMs gets. In a full wave each CTA of both gets one. In
-    /// the last wave every pair gets one before any pair gets a second. A cluster covers whole pairs.
+    /// Units of work that the busiest pair of SMs gets. In a full wave each CTA of both gets one.
+    /// In the last wave every pair gets one before any pair gets a second. A cluster covers whole
+    /// pairs.
     pub(super) fn in_pair(&self, units: u64) -> f64 {
         if self.cluster_size > 1 {
             return units.div_ceil(self.clusters) as f64 * 2.0 / self.cluster_size as f64;

@@ -1,0 +1,108 @@
+//! The registers of threads that load operands, and what follows from them: the tiles that they can
+//! load, the stages whose loads are in flight together, and whether two CTAs share an SM.
+
+use pgemm_ir::SwizzleMode;
+
+use super::{Cluster, Loader, RegisterBudget, Spec, WgmmaSpec};
+use crate::quantity::Side;
+
+/// Registers of the two 16-byte units that hold a chunk of an operand.
+const UNITS_REGISTERS: u32 = 8;
+
+/// Most registers of the loads of one stage. With more, ptxas 13.0 spills.
+const MOST_UNITS_REGISTERS: u32 = 144;
+
+/// The same if threads load both operands, since their addresses take registers too.
+const MOST_UNITS_REGISTERS_OF_BOTH: u32 = 120;
+
+/// The same for elements of one byte in tiles whose rows are longer than a swizzle, so that a chunk
+/// of a row lies in one of two places. ptxas 12.4 spills with more.
+const MOST_UNITS_REGISTERS_OF_LONG_ROWS: u32 = 112;
+
+/// Most stages whose loads are in flight together. The code of a stage is repeated for each.
+const MOST_STAGES_IN_FLIGHT: u32 = 3;
+
+/// Registers of a thread besides the units that it has in flight. With fewer, ptxas 13.0 spills.
+const OTHER: u32 = 56;
+
+/// Additional registers if the loads of several stages are in flight, and further ones for elements
+/// of one byte.
+const OTHER_OF_STAGES: u32 = 72;
+const OTHER_OF_STAGES_OF_BYTES: u32 = 8;
+
+/// Additional registers for tiles whose rows are longer than a swizzle.
+const OTHER_OF_LONG_ROWS: u32 = 16;
+
+/// Registers of a loading thread and of a consumer thread together, if two CTAs share an SM.
+const REGISTERS_OF_PAIR: u32 = 256;
+
+/// Registers of such a consumer thread besides its sums and those of another worker, and the fewest
+/// that it has. With fewer, ptxas 13.0 spills.
+const CONSUMER_OTHER: u32 = 40;
+const CONSUMER_FEWEST: u32 = 88;
+
+/// Additional registers of such a consumer thread for an epilogue with a bias or an activation.
+const CONSUMER_FUSED: u32 = 16;
+
+impl Spec {
+    /// Registers of a thread for the loads of one stage, if threads load operands, and those that
+    /// it has for all loads.
+    pub(super) fn loader_registers(&self) -> [u32; 2] {
+        self.loads_of(self.resources().registers.budget.producer)
+    }
+
+    /// Number of stages whose loads are in flight together if threads load operands: as many as
+    /// registers suffice for.
+    pub fn stages_in_flight(&self) -> u32 {
+        let [of_stage, _] = self.loader_registers();
+        let of_bytes = if self.a.bytes() == 1 { OTHER_OF_STAGES_OF_BYTES } else { 0 };
+        let other = OTHER + OTHER_OF_STAGES + of_bytes;
+        let available = self.resources().registers.budget.producer.saturating_sub(other);
+        (available / of_stage.max(1)).clamp(1, MOST_STAGES_IN_FLIGHT)
+    }
+
+    /// Whether threads can load the operands with half the registers of an SM. With no register to
+    /// spare, or with rows shorter than a swizzle, ptxas 13.0 spills.
+    pub(super) fn loaders_need_half_of_registers(&self, wgmma: &WgmmaSpec) -> bool {
+        let [of_stage, most] = self.loads_of(self.budget_of_pair(wgmma).producer);
+        self.cluster == Cluster::NONE && self.row_bytes() >= swizzle_bytes() && of_stage < most
+    }
+
+    /// The registers of each role if threads load operands and two CTAs share an SM.
+    pub(super) fn budget_of_pair(&self, wgmma: &WgmmaSpec) -> RegisterBudget {
+        let fused = if self.epilogue.is_none() { 0 } else { CONSUMER_FUSED };
+        let consumer = (2 * self.sums(wgmma) + CONSUMER_OTHER).max(CONSUMER_FEWEST) + fused;
+        RegisterBudget { producer: REGISTERS_OF_PAIR.saturating_sub(consumer), consumer }
+    }
+
+    /// Registers for the loads of one stage, and those that a thread with `registers` has for all
+    /// loads.
+    fn loads_of(&self, registers: u32) -> [u32; 2] {
+        // Such kernels have one operand on each side.
+        let passes = [Side::M, Side::N].map(|side| match self.loader(side) {
+            Loader::Threads => self.operand_tile(side).pass_count(),
+            Loader::Tma => 0,
+        });
+        let of_stage = passes.iter().sum::<u32>() * UNITS_REGISTERS;
+        let long_rows = self.row_bytes() > swizzle_bytes();
+        let other = OTHER + if long_rows { OTHER_OF_LONG_ROWS } else { 0 };
+        let most = if long_rows && self.a.bytes() == 1 {
+            MOST_UNITS_REGISTERS_OF_LONG_ROWS
+        } else if passes.iter().all(|passes| *passes > 0) {
+            MOST_UNITS_REGISTERS_OF_BOTH
+        } else {
+            MOST_UNITS_REGISTERS
+        };
+        [of_stage, registers.saturating_sub(other).min(most)]
+    }
+
+    /// Bytes of a row of a stage along K.
+    fn row_bytes(&self) -> u32 {
+        self.tile.k * self.a.bytes()
+    }
+}
+
+/// Bytes of a row that the longest swizzle covers.
+fn swizzle_bytes() -> u32 {
+    SwizzleMode::B128.span_bytes().unwrap_or(0)
+}
