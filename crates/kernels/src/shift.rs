@@ -7,6 +7,42 @@ use pgemm_ir::{KernelBuilder, Val, ty};
 /// A 16-byte unit.
 pub(crate) type Words<'k> = [Val<'k, ty::U32>; 4];
 
+/// A number of bytes by which chunks are shifted, below 16.
+#[derive(Clone, Copy)]
+pub(crate) struct Shift<'k> {
+    by_8: Val<'k, ty::Bool>,
+    /// `None` for elements of 8 bytes.
+    by_4: Option<Val<'k, ty::Bool>>,
+    /// Selects the bytes of two words. `None` for elements of 4 bytes and more.
+    selector: Option<Val<'k, ty::U32>>,
+}
+
+impl<'k> Shift<'k> {
+    /// A shift by `bytes`, which is a multiple of `unit`.
+    pub(crate) fn new(bytes: Val<'k, ty::U32>, unit: u32) -> Self {
+        Shift {
+            by_8: (bytes & 8).ne(0),
+            by_4: (unit < 8).then(|| (bytes & 4).ne(0)),
+            selector: (unit < 4).then(|| (bytes & 3) * 0x1111 + 0x3210),
+        }
+    }
+
+    /// Extracts 16 of 32 bytes, from the byte of the shift on.
+    pub(crate) fn down(&self, low: &Words<'k>, high: &Words<'k>) -> Words<'k> {
+        let words = [*low, *high].concat();
+        let by = |words: &[Val<'k, ty::U32>], moves: Val<'k, ty::Bool>, count: usize| {
+            let pairs = words.iter().zip(&words[count..]);
+            pairs.map(|(stays, moved)| moves.select(*moved, *stays)).collect::<Vec<_>>()
+        };
+        let words = by(&words, self.by_8, 2);
+        let words = self.by_4.map(|moves| by(&words, moves, 1)).unwrap_or(words);
+        std::array::from_fn(|i| match self.selector {
+            Some(selector) => words[i].permute_bytes(words[i + 1], selector),
+            None => words[i],
+        })
+    }
+}
+
 /// Extracts 16 of 32 bytes, from byte `shift` on. `shift` is a multiple of `unit` and below 16.
 pub(crate) fn shift_down<'k>(
     low: &Words<'k>,
@@ -14,23 +50,7 @@ pub(crate) fn shift_down<'k>(
     shift: Val<'k, ty::U32>,
     unit: u32,
 ) -> Words<'k> {
-    let words = [*low, *high].concat();
-    let by = |words: &[Val<'k, ty::U32>], bytes: u32| -> Vec<Val<'k, ty::U32>> {
-        let moves = (shift & bytes).ne(0);
-        let count = (bytes / 4) as usize;
-        words
-            .iter()
-            .zip(&words[count..])
-            .map(|(stays, moved)| moves.select(*moved, *stays))
-            .collect()
-    };
-    let words = by(&words, 8);
-    let words = if unit < 8 { by(&words, 4) } else { words };
-    if unit >= 4 {
-        return std::array::from_fn(|i| words[i]);
-    }
-    let selector = (shift & 3) * 0x1111 + 0x3210;
-    std::array::from_fn(|i| words[i].permute_bytes(words[i + 1], selector))
+    Shift::new(shift, unit).down(low, high)
 }
 
 /// Loads a chunk of elements of `size` bytes one by one. They are `step` bytes apart, and the first

@@ -6,6 +6,9 @@
 //! is stored, its registers hold the loads of the same chunk in a later stage. Loads never leave
 //! the matrices of the batch. Chunks at the two ends of the batch, which have units that are partly
 //! outside, are loaded again element by element.
+//!
+//! Small kernels are bound by the instructions of these threads. They leave out what does not
+//! exist: the loads of stages behind the last one, and passes that lie outside of the matrix.
 
 use pgemm_ir::{KernelBuilder, OperandMajor, Special, Val, ty};
 
@@ -13,7 +16,7 @@ use crate::coordinates::TileOrigin;
 use crate::layout::swizzled;
 use crate::params::Params;
 use crate::quantity::{Matrix, Quantity, Side};
-use crate::shift::{Words, gather, masks, shift_down};
+use crate::shift::{Shift, Words, gather, masks};
 use crate::tiles::chunked::{CHUNK_BYTES, ChunkedTile, PASS_BYTES, Pass};
 
 /// An operand in global memory that threads load. All matrices of a batch have the same extents.
@@ -67,8 +70,9 @@ pub(super) struct TileLines<'k, 'o> {
     b: &'k KernelBuilder,
     tile: &'o ChunkedTile,
     matrix: MemoryMatrix<'k>,
-    /// Address of element (0, 0) of the product's matrix.
+    /// Address of element (0, 0) of the product's matrix, and the address after its last element.
     start: Val<'k, ty::U64>,
+    end: Val<'k, ty::U64>,
     /// Addresses of the first and the last of its 16-byte units that lie in the span of the batch.
     /// Units that it shares with its neighbours are among them.
     units: [Val<'k, ty::U64>; 2],
@@ -86,8 +90,11 @@ pub(super) struct TileLines<'k, 'o> {
     at: Val<'k, ty::U64>,
 }
 
+/// The two units of a chunk.
+type ChunkUnits<'k> = (Vec<Val<'k, ty::U32>>, Vec<Val<'k, ty::U32>>);
+
 /// The two units of each chunk of a thread.
-pub(super) type Units<'k> = Vec<(Vec<Val<'k, ty::U32>>, Vec<Val<'k, ty::U32>>)>;
+pub(super) type Units<'k> = Vec<ChunkUnits<'k>>;
 
 impl<'k, 'o> TileLines<'k, 'o> {
     pub(super) fn new(
@@ -103,7 +110,8 @@ impl<'k, 'o> TileLines<'k, 'o> {
         let bytes = last_line + matrix.length.widen() * u64::from(size);
         let batch_end = matrix.address + matrix.batch_span + bytes;
         let first_unit = ((matrix.address + 15) & !15).max(start & !15);
-        let last_unit = (batch_end & !15).min((start + bytes + 15) & !15) - 16;
+        let end = start + bytes;
+        let last_unit = (batch_end & !15).min((end + 15) & !15) - 16;
 
         let chunks = tile.span_bytes / CHUNK_BYTES;
         let thread = b.special(Special::Thread);
@@ -121,6 +129,7 @@ impl<'k, 'o> TileLines<'k, 'o> {
             tile,
             matrix,
             start,
+            end,
             units: [first_unit, last_unit],
             first,
             line,
@@ -174,6 +183,47 @@ impl<'k, 'o> TileLines<'k, 'o> {
         units
     }
 
+    /// Stores all chunks of the last stage of a tile, which begins at `k`. Nothing is loaded behind
+    /// it. Passes that do not meet the matrix become zeros.
+    pub(super) fn store_last(
+        &self,
+        stage: Val<'k, ty::Smem>,
+        k: Val<'k, ty::U32>,
+        units: &Units<'k>,
+    ) {
+        let (b, tile) = (self.b, self.tile);
+        let shift = Shift::new(self.shift, tile.element_bytes);
+        // The masks of all passes are the same if K runs along the lines.
+        let of_spans: Vec<_> = match tile.major {
+            OperandMajor::K => {
+                let spans = 0..tile.spans.len();
+                spans.map(|span| self.masks(k, Pass { span, index: 0 })).collect()
+            }
+            OperandMajor::Mn => vec![],
+        };
+        for (pass, units) in tile.passes().into_iter().zip(units) {
+            let store = || {
+                let words = self.words(&shift, units);
+                let masks = of_spans.get(pass.span).copied();
+                let masks = masks.unwrap_or_else(|| self.masks(k, pass));
+                self.store_chunk(stage, pass, std::array::from_fn(|i| words[i] & masks[i]));
+            };
+            let store_zeros = || self.store_chunk(stage, pass, [b.constant(0); 4]);
+            b.if_else(self.meets(k, pass), store, store_zeros);
+        }
+    }
+
+    /// Whether a pass over the stage that begins at `k` meets the matrix.
+    fn meets(&self, k: Val<'k, ty::U32>, pass: Pass) -> Val<'k, ty::Bool> {
+        let [line, element] = self.corner(k);
+        let line = line + pass.index * self.tile.lines_of_pass();
+        let meets = line.lt(self.matrix.lines);
+        match self.tile.along_line(pass.span) {
+            0 => meets,
+            along => meets & (element + along).lt(self.matrix.length),
+        }
+    }
+
     /// Stores chunk `index` of the thread in the stage that begins at `k`. Elements beyond the end
     /// of K become zeros, whatever their units hold.
     pub(super) fn store(
@@ -183,20 +233,30 @@ impl<'k, 'o> TileLines<'k, 'o> {
         index: usize,
         units: &Units<'k>,
     ) {
-        let (b, tile) = (self.b, self.tile);
-        let pass = tile.passes()[index];
-        let (low, high) = &units[index];
+        let pass = self.tile.passes()[index];
+        let shift = Shift::new(self.shift, self.tile.element_bytes);
+        let words = self.words(&shift, &units[index]);
+        let masks = self.masks(k, pass);
+        self.store_chunk(stage, pass, std::array::from_fn(|i| words[i] & masks[i]));
+    }
+
+    /// The words of a chunk, with those beyond the end of K.
+    fn words(&self, shift: &Shift<'k>, (low, high): &ChunkUnits<'k>) -> Words<'k> {
         let [low, high] = [low, high].map(|unit| std::array::from_fn(|i| unit[i]));
-        let words = shift_down(&low, &high, self.shift, tile.element_bytes);
-        let masks: Words<'k> = match tile.major {
+        shift.down(&low, &high)
+    }
+
+    /// Masks of the thread's chunk in a pass over the stage that begins at `k`. They keep what is
+    /// not beyond the end of K.
+    fn masks(&self, k: Val<'k, ty::U32>, pass: Pass) -> Words<'k> {
+        let (b, tile) = (self.b, self.tile);
+        match tile.major {
             OperandMajor::K => masks(b, self.valid_bytes(k, pass.span)),
             OperandMajor::Mn => {
                 let line = k + self.line + pass.index * tile.lines_of_pass();
                 [line.lt(self.matrix.lines).select(u32::MAX, 0); 4]
             }
-        };
-        let words = std::array::from_fn(|i| words[i] & masks[i]);
-        self.store_chunk(stage, pass, words);
+        }
     }
 
     fn store_chunk(&self, stage: Val<'k, ty::Smem>, pass: Pass, words: Words<'k>) {
@@ -220,28 +280,42 @@ impl<'k, 'o> TileLines<'k, 'o> {
         (self.matrix.length.max(at) - at).min(in_chunk) * size
     }
 
-    /// Stores those chunks of the stage that begins at `k` again that have elements in a unit
-    /// which is partly outside of the matrix. Only the stages at both ends of the matrix have some.
+    /// Whether elements of the product's matrix are in a unit which is partly outside of the span
+    /// of the batch. Most products of a batch have none.
+    pub(super) fn is_at_end(&self) -> Val<'k, ty::Bool> {
+        self.leave_units([self.start, self.end])
+    }
+
+    /// Stores those chunks of the stage that begins at `k` again that have elements in such a unit.
+    /// Only stages at both ends of the batch have some.
     pub(super) fn store_ends(&self, stage: Val<'k, ty::Smem>, k: Val<'k, ty::U32>) {
-        let (b, tile, matrix) = (self.b, self.tile, self.matrix);
-        let size = tile.element_bytes;
-        let [line, element] = self.corner(k);
-        let address = |line: Val<'k, ty::U32>, element: Val<'k, ty::U32>| {
-            self.start + line.widen() * matrix.stride + element.widen() * u64::from(size)
-        };
-        let [first_unit, last_unit] = self.units;
-        let last_line = matrix.lines.min(line + tile.lines) - 1;
-        let end = address(last_line, matrix.length.min(element + tile.length()));
-        let is_end = address(line, element).lt(first_unit) | (last_unit + 16).lt(end);
-        b.if_(is_end, || {
+        let b = self.b;
+        b.if_(self.leave_units(self.reach(k)), || {
             b.scope("ends", || {
-                for span in 0..tile.spans.len() {
-                    for index in 0..tile.passes_of_span() {
-                        self.store_end(stage, k, Pass { span, index });
-                    }
+                for pass in self.tile.passes() {
+                    self.store_end(stage, k, pass);
                 }
             });
         });
+    }
+
+    /// Whether addresses from `from` to before `to` leave the units.
+    fn leave_units(&self, [from, to]: [Val<'k, ty::U64>; 2]) -> Val<'k, ty::Bool> {
+        let [first_unit, last_unit] = self.units;
+        from.lt(first_unit) | (last_unit + 16).lt(to)
+    }
+
+    /// Addresses of the first element and after the last one of the stage that begins at `k`.
+    fn reach(&self, k: Val<'k, ty::U32>) -> [Val<'k, ty::U64>; 2] {
+        let (tile, matrix) = (self.tile, self.matrix);
+        let [line, element] = self.corner(k);
+        let address = |line: Val<'k, ty::U32>, element: Val<'k, ty::U32>| {
+            let bytes = element.widen() * u64::from(tile.element_bytes);
+            self.start + line.widen() * matrix.stride + bytes
+        };
+        let last_line = matrix.lines.min(line + tile.lines) - 1;
+        let end = address(last_line, matrix.length.min(element + tile.length()));
+        [address(line, element), end]
     }
 
     /// Stores one chunk again if it has elements in a unit that is partly outside of the matrix.

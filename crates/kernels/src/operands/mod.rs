@@ -75,6 +75,9 @@ pub(crate) struct Operands<'k> {
     depth: u32,
     /// Stages whose loads threads have in flight together.
     in_flight: u32,
+    /// Whether threads pass on the last stage of a tile apart from the others. They have one stage
+    /// in flight then.
+    last_apart: bool,
     shape: Cluster,
     cta: Option<CtaPlace<'k>>,
 }
@@ -107,8 +110,9 @@ impl<'k> Operands<'k> {
             some => ring.filled_by(LOADING_WARPS, some < list.len()),
         };
         let in_flight = if by_threads > 0 { spec.stages_in_flight() } else { 1 };
+        let last_apart = by_threads > 0 && spec.passes_last_stage_apart();
         let depth = spec.stored_tile_k();
-        Operands { b, list, ring, depth, in_flight, shape: spec.cluster, cta }
+        Operands { b, list, ring, depth, in_flight, last_apart, shape: spec.cluster, cta }
     }
 
     /// The ring.
@@ -216,34 +220,48 @@ impl<'k> Operands<'k> {
             let exists = k_tile.lt(segment.k_count);
             tiles.iter().map(|(_, tile)| tile.load(k_of(k_tile), exists, |_| {})).collect()
         };
-        // Passes on stage `k_tile`, and loads the stage that comes to the same registers.
-        let pass_on = |k_tile: Val<'k, ty::U32>, cursor, units: &[Units<'k>]| {
-            let (k, next) = (k_of(k_tile), k_tile + in_flight);
+        // Passes on stage `k_tile`, whose operands `store` stores.
+        let pass_on = |k_tile: Val<'k, ty::U32>, cursor, store: &mut dyn FnMut(usize, &_, _, _)| {
+            let k = k_of(k_tile);
             if has_copies {
                 b.if_(b.special(Special::Warp).eq(0), || {
                     b.if_(b.elect(), || self.fill(matrices, origin, &|| k, &places, cursor));
                 });
             }
             let slot = self.ring.wait_free(b, cursor);
-            let exists = next.lt(segment.k_count);
-            let mut loaded = vec![];
-            for ((index, tile), units) in tiles.iter().zip(units) {
+            for (number, (index, tile)) in tiles.iter().enumerate() {
                 let stage = self.stage(*index, slot.stage());
-                let store = |chunk| tile.store(stage, k, chunk, units);
-                loaded.push(tile.load(k_of(next), exists, store));
-                tile.store_ends(stage, k);
+                store(number, tile, stage, k);
+                let store_ends = || tile.store_ends(stage, k);
+                match self.last_apart {
+                    true => b.if_(tile.is_at_end(), store_ends),
+                    false => store_ends(),
+                }
             }
             self.ring.stored(b, slot);
-            (self.ring.advance(cursor), loaded)
+            self.ring.advance(cursor)
+        };
+        // Does so, and loads the stage that comes to the same registers.
+        let pass_and_load = |k_tile: Val<'k, ty::U32>, cursor, units: &[Units<'k>]| {
+            let next = k_tile + in_flight;
+            let exists = next.lt(segment.k_count);
+            let mut loaded = vec![];
+            let cursor =
+                pass_on(k_tile, cursor, &mut |number, tile: &TileLines<'k, '_>, stage, k| {
+                    let store = |chunk| tile.store(stage, k, chunk, &units[number]);
+                    loaded.push(tile.load(k_of(next), exists, store));
+                });
+            (cursor, loaded)
         };
         let units: Vec<_> = (0..in_flight).map(|ahead| load(b.constant(ahead))).collect();
         let start = (cursor, units);
-        let (cursor, _) =
-            b.for_carry(0, segment.k_count, in_flight, start, |first, (cursor, mut units)| {
+        let count = segment.k_count - u32::from(self.last_apart);
+        let (cursor, units) =
+            b.for_carry(0, count, in_flight, start, |first, (cursor, mut units)| {
                 let mut cursor = cursor;
                 for (ahead, units) in (0..in_flight).zip(&mut units) {
                     let old = std::mem::take(units);
-                    let pass_on = || b.scope("load", || pass_on(first + ahead, cursor, &old));
+                    let pass_on = || b.scope("load", || pass_and_load(first + ahead, cursor, &old));
                     (cursor, *units) = match ahead {
                         0 => pass_on(),
                         _ => b.if_else((first + ahead).lt(segment.k_count), pass_on, || {
@@ -253,7 +271,14 @@ impl<'k> Operands<'k> {
                 }
                 (cursor, units)
             });
-        cursor
+        if !self.last_apart {
+            return cursor;
+        }
+        b.scope("load", || {
+            pass_on(count, cursor, &mut |number, tile: &TileLines<'k, '_>, stage, k| {
+                tile.store_last(stage, k, &units[0][number]);
+            })
+        })
     }
 
     /// This CTA's share of the tiles of a side, if the cluster shares them.

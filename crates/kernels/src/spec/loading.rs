@@ -36,9 +36,11 @@ const OTHER_OF_LONG_ROWS: u32 = 16;
 /// Registers of a loading thread and of a consumer thread together, if two CTAs share an SM.
 const REGISTERS_OF_PAIR: u32 = 256;
 
-/// Registers of such a consumer thread besides its sums and those of another worker, and the fewest
-/// that it has. With fewer, ptxas 13.0 spills.
+/// Registers of such a consumer thread besides its sums and those of another worker, for elements
+/// of D of up to two bytes and of four, and the fewest that it has. With fewer, ptxas 12.4 or 13.0
+/// spills.
 const CONSUMER_OTHER: u32 = 40;
+const CONSUMER_OTHER_OF_32_BITS: u32 = 64;
 const CONSUMER_FEWEST: u32 = 88;
 
 /// Additional registers of such a consumer thread for an epilogue with a bias or an activation.
@@ -61,6 +63,14 @@ impl Spec {
         (available / of_stage.max(1)).clamp(1, MOST_STAGES_IN_FLIGHT)
     }
 
+    /// Whether threads pass on the last stage of a tile apart from the others, without loads behind
+    /// it. Small kernels whose CTAs share an SM do so: their tiles often have few stages, and the
+    /// instructions of these threads bound them. With rows longer than a swizzle, ptxas spills.
+    pub(crate) fn passes_last_stage_apart(&self) -> bool {
+        let shares_sm = self.working_ctas_per_sm() > 1;
+        shares_sm && self.stages_in_flight() == 1 && self.row_bytes() <= swizzle_bytes()
+    }
+
     /// Whether threads can load the operands with half the registers of an SM. With no register to
     /// spare, or with rows shorter than a swizzle, ptxas 13.0 spills.
     pub(super) fn loaders_need_half_of_registers(&self, wgmma: &WgmmaSpec) -> bool {
@@ -71,7 +81,11 @@ impl Spec {
     /// The registers of each role if threads load operands and two CTAs share an SM.
     pub(super) fn budget_of_pair(&self, wgmma: &WgmmaSpec) -> RegisterBudget {
         let fused = if self.epilogue.is_none() { 0 } else { CONSUMER_FUSED };
-        let consumer = (2 * self.sums(wgmma) + CONSUMER_OTHER).max(CONSUMER_FEWEST) + fused;
+        let other = match self.output.bytes() {
+            4 => CONSUMER_OTHER_OF_32_BITS,
+            _ => CONSUMER_OTHER,
+        };
+        let consumer = (2 * self.sums(wgmma) + other).max(CONSUMER_FEWEST) + fused;
         RegisterBudget { producer: REGISTERS_OF_PAIR.saturating_sub(consumer), consumer }
     }
 
