@@ -1,7 +1,6 @@
 //! `pgemm atlas`: whole populations of problems, each in short rounds with peers.
 
 mod again;
-mod ahead;
 mod model;
 mod show;
 
@@ -20,8 +19,8 @@ use pgemm_bench::atlas::{
 use pgemm_bench::{Bench, ChoiceSource, Machine, SurveyOptions, problem_name};
 use pgemm_kernels::Spec;
 
-use self::ahead::Ahead;
 use crate::Verdict;
+use crate::ahead::{self, AheadArgs};
 use crate::autotune;
 use crate::failure::Failure;
 use crate::interrupt::Interrupt;
@@ -77,9 +76,8 @@ pub struct Args {
     /// Measure only problems whose index, divided by N, leaves I.
     #[arg(long, value_name = "I/N", default_value = "0/1")]
     shard: Shard,
-    /// Processes that compile kernels before anything is measured.
-    #[arg(long, value_name = "COUNT", default_value_t = processes())]
-    processes: usize,
+    #[command(flatten)]
+    ahead: AheadArgs,
     /// Also write a line for each problem to this file, as JSON.
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
@@ -136,11 +134,6 @@ pub struct Args {
     /// Ordinal of the CUDA device.
     #[arg(long, default_value_t = 0)]
     device: u32,
-}
-
-/// Processes that the machine has cores for.
-fn processes() -> usize {
-    std::thread::available_parallelism().map_or(1, usize::from)
 }
 
 /// Majors of A and B, as users type them.
@@ -239,7 +232,7 @@ pub fn run(args: &Args) -> Result<Verdict, Failure> {
     let plans = work.iter().filter_map(|(_, at)| Plan::best(&at.problem, &config, sms).ok());
     let specs: HashSet<Spec> = plans.map(|plan| plan.spec).collect();
     let message = format!("compiling {} kernels", specs.len());
-    output::while_showing(message, || ahead::compile(specs, args.processes))?;
+    output::while_showing(message, || ahead::compile(specs, args.ahead.processes))?;
 
     let problems: Vec<AtlasProblem> = work.iter().map(|(_, at)| at.clone()).collect();
     let atlas = Atlas::new(&bench, &peers, (config, elements), options, &problems)?;
@@ -326,14 +319,7 @@ fn survey(
     let names: Vec<String> =
         work.iter().map(|(_, at)| problem_name(&at.problem, elements)).collect();
     let names: Vec<&str> = names.iter().map(String::as_str).collect();
-    let sms = device.properties().sm_count;
-    let specs = keys
-        .clone()
-        .into_iter()
-        .map(move |key| options.choices(&key, sms).into_iter().map(|choice| choice.spec).collect());
-    let mut ahead = Ahead::new(specs, args.processes);
-    let mut wait = |problem| ahead.compile_for(problem);
-    autotune::time(&device, options, elements, (&keys, &names), &mut wait, path)
+    autotune::time(&device, options, elements, (&keys, &names), &args.ahead, path)
 }
 
 fn list(

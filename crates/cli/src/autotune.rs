@@ -18,6 +18,7 @@ use persistent_gemm::tune::{
 use persistent_gemm::{Error, Plan, Problem};
 use pgemm_bench::problem_name;
 
+use crate::ahead::{Ahead, AheadArgs};
 use crate::failure::{concerns_one_problem, is_wrong_result};
 use crate::interrupt::{Interrupt, resume_line};
 use crate::output;
@@ -77,6 +78,8 @@ pub struct Args {
     /// Ordinal of the CUDA device.
     #[arg(long, default_value_t = 0)]
     device: u32,
+    #[command(flatten)]
+    ahead: AheadArgs,
     #[command(flatten)]
     survey: SurveyArgs,
 }
@@ -167,6 +170,12 @@ fn tune(args: &Args) -> Result<Verdict, Failure> {
         install(&results, installed);
     }
 
+    let missing: Vec<ProblemKey> =
+        keys.iter().filter(|key| results.find(key).is_none()).copied().collect();
+    // A problem without kernels is an error when it is tuned.
+    let specs = missing.iter().map(|key| tuner.specs(key).unwrap_or_default());
+    let mut ahead = Ahead::new(specs, args.ahead.processes);
+
     let bar = output::progress(1);
     bar.enable_steady_tick(Duration::from_millis(120));
     let mut verdict = Verdict::Fine;
@@ -175,6 +184,10 @@ fn tune(args: &Args) -> Result<Verdict, Failure> {
         let place = keys.iter().take_while(|other| *other != key).count() + 1;
         bar.set_position(0);
         bar.set_message(message(place, of, &name, None));
+        let number = missing.iter().position(|missing| missing == key);
+        if let Some(Err(error)) = number.map(|number| ahead.compile_for(number)) {
+            output::note(format_args!("no process could be started to compile kernels: {error}"));
+        }
         let mut show = |step: Progress| {
             bar.set_length(step.of as u64);
             bar.set_position(step.done as u64);

@@ -1,5 +1,6 @@
 //! The command `pgemm`: multiply, measure, look into kernels and layouts.
 
+mod ahead;
 mod atlas;
 mod autotune;
 mod bench;

@@ -1,6 +1,5 @@
 //! `pgemm autotune --survey`: times many choices briefly, to fit the heuristic's constants.
 
-use std::io;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -11,6 +10,7 @@ use persistent_gemm::tune::ProblemKey;
 use pgemm_bench::{BenchError, CublasLt, Survey, SurveyOptions, Surveyor};
 
 use super::{Args, note_left_out};
+use crate::ahead::{Ahead, AheadArgs};
 use crate::interrupt::Interrupt;
 use crate::output;
 use crate::{Failure, Verdict};
@@ -56,21 +56,20 @@ pub(super) fn survey(args: &Args, path: &Path) -> Result<Verdict, Failure> {
     files::check_path(path)?;
     let device = Device::new(args.device)?;
     let names: Vec<&str> = work.tasks.iter().map(|task| task.name.as_str()).collect();
-    let verdict =
-        time(&device, options, args.types.elements(None), (&keys, &names), &mut |_| Ok(()), path)?;
+    let elements = args.types.elements(None);
+    let verdict = time(&device, options, elements, (&keys, &names), &args.ahead, path)?;
     note_left_out(&work);
     Ok(verdict)
 }
 
-/// Times choices for each of these problems, which have these names. Calls `before` with the number
-/// of each problem before its turn, and writes the file after it. The options and the path have been
-/// checked.
+/// Times choices for each of these problems, which have these names, and writes the file after each.
+/// The options and the path have been checked.
 pub fn time(
     device: &Device,
     options: SurveyOptions,
     elements: Elements,
     (keys, names): (&[ProblemKey], &[&str]),
-    before: &mut dyn FnMut(usize) -> io::Result<()>,
+    ahead: &AheadArgs,
     path: &Path,
 ) -> Result<Verdict, Failure> {
     let peer = match CublasLt::open(device) {
@@ -82,13 +81,16 @@ pub fn time(
     };
     let surveyor = Surveyor::new(device, peer, options, elements, keys)?;
     let interrupt = Interrupt::listen()?;
+    let sms = device.properties().sm_count;
+    let specs = |key| options.choices(key, sms).into_iter().map(|choice| choice.spec).collect();
+    let mut ahead = Ahead::new(keys.iter().map(specs), ahead.processes);
     let mut survey = Survey::new(surveyor.machine(), options);
     let bar = output::progress(keys.len());
     bar.enable_steady_tick(Duration::from_millis(120));
     for (index, (key, name)) in keys.iter().zip(names).enumerate() {
         bar.set_position(index as u64);
         bar.set_message(format!("{name}: compiling"));
-        before(index)?;
+        ahead.compile_for(index)?;
         let mut show = |done, of| {
             bar.set_message(format!("{name}: {done} of {of} choices"));
             interrupt.go_on()

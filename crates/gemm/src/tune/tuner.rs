@@ -3,6 +3,7 @@
 use std::ops::ControlFlow;
 use std::sync::Arc;
 
+use pgemm_kernels::Spec;
 use pgemm_plan::{Choice, Config, Plan, ProblemKey};
 
 use super::candidates::candidates;
@@ -49,6 +50,20 @@ impl Tuner {
         Platform::of(self.harness.device().properties())
     }
 
+    /// The kernels that [`tune`](Self::tune) will try for a problem, for programs that compile them
+    /// before.
+    ///
+    /// # Errors
+    /// The problem is malformed or has no kernel.
+    pub fn specs(&self, key: &ProblemKey) -> Result<Vec<Spec>> {
+        let sms = self.harness.device().properties().sm_count;
+        let Some(peer) = plans(key, sms)?.next().map(|plan| plan.choice()) else {
+            return Ok(vec![]);
+        };
+        let candidates = candidates(key, sms, &peer, self.options.trials).into_iter();
+        Ok(candidates.chain([peer]).map(|choice| choice.spec).collect())
+    }
+
     /// Tunes one problem; [`Results::complete`](super::Results::complete) goes through many.
     /// Earlier results are not consulted; the peer is the heuristic's own pick.
     ///
@@ -63,12 +78,9 @@ impl Tuner {
     ) -> Result<TuneResult> {
         let device = self.harness.device();
         let sms = device.properties().sm_count;
-        let config = key.config();
-        // With repacked operands this would be another problem.
-        let plans = Plan::candidates(&key.problem(), &config, sms)?.into_iter();
-        let plans = plans.filter(|plan| key.has_majors_of(&plan.choice()));
+        let plans = plans(key, sms)?;
         let operands = self.harness.operands(&key.problem(), Elements::of(key), SEED)?;
-        let peer = first_entry(device, &operands, &config, plans)?;
+        let peer = first_entry(device, &operands, &key.config(), plans)?;
         let candidates = candidates(key, sms, &peer.candidate, self.options.trials);
         let heuristic = peer.candidate;
         let harness = &self.harness;
@@ -76,6 +88,13 @@ impl Tuner {
         let Search { trials, finalist } = search(&mut timer, &candidates, &self.options, progress)?;
         Ok(TuneResult::new(*key, heuristic, self.options, trials, finalist))
     }
+}
+
+/// The heuristic's plans for a problem, the most promising first, without those that repack
+/// operands: that would be another problem.
+fn plans(key: &ProblemKey, sms: u32) -> Result<impl Iterator<Item = Plan>> {
+    let plans = Plan::candidates(&key.problem(), &key.config(), sms)?.into_iter();
+    Ok(plans.filter(|plan| key.has_majors_of(&plan.choice())))
 }
 
 /// The first plan whose kernel the driver compiles cleanly, as a contestant.

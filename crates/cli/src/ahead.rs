@@ -8,6 +8,19 @@ use std::process::{Command, Stdio};
 
 use pgemm_kernels::Spec;
 
+/// How kernels are compiled ahead.
+#[derive(clap::Args)]
+pub struct AheadArgs {
+    /// Processes that compile kernels before they are measured.
+    #[arg(long, value_name = "COUNT", default_value_t = processes())]
+    pub processes: usize,
+}
+
+/// Processes that the machine has cores for.
+fn processes() -> usize {
+    std::thread::available_parallelism().map_or(1, usize::from)
+}
+
 /// Kernels that each process compiles before some problems are measured.
 const KERNELS_PER_PROCESS: usize = 6;
 
