@@ -17,7 +17,7 @@ use persistent_gemm::measure::{LaunchMode, Measurement, Protocol};
 use persistent_gemm::stats::Summary;
 use pgemm_kernels::{Cluster, Spec};
 use pgemm_plan::heuristic::Shape;
-use pgemm_plan::{Choice, PlannedProblem, ProblemKey, heuristic};
+use pgemm_plan::{Choice, DeviceFacts, PlannedProblem, ProblemKey, heuristic};
 use rand::SeedableRng;
 use rand::rngs::ChaCha8Rng;
 use rand::seq::SliceRandom;
@@ -108,14 +108,15 @@ impl SurveyOptions {
         Ok(())
     }
 
-    /// The choices for a problem on `sms` SMs, the most promising first: every spec with each split
+    /// The choices for a problem on a device, the most promising first: every spec with each split
     /// worth estimating and the heuristic's raster height.
-    pub fn choices(&self, key: &ProblemKey, sms: u32) -> Vec<Choice> {
+    pub fn choices(&self, key: &ProblemKey, device: impl Into<DeviceFacts>) -> Vec<Choice> {
+        let device = device.into();
         let ranked = |shape: Shape, specs: Vec<Spec>, before: f64| {
             let specs = specs.into_iter();
             let specs = specs.filter(|spec| self.clusters || spec.cluster == Cluster::NONE);
-            let ranked = heuristic::rank(specs, shape, sms, None).into_iter();
-            ranked.map(move |choice| (heuristic::cycles(&choice, shape, sms) + before, choice))
+            let ranked = heuristic::rank(specs, shape, device, None).into_iter();
+            ranked.map(move |choice| (heuristic::cycles(&choice, shape, device) + before, choice))
         };
         let mut all: Vec<(f64, Choice)> = match self.source {
             ChoiceSource::Catalogue => ranked(key.shape(), key.specs().collect(), 0.0).collect(),
@@ -168,12 +169,12 @@ impl SurveyOptions {
     }
 
     /// The approximate time of these choices, in seconds.
-    fn seconds(&self, key: &ProblemKey, choices: &[Choice], sms: u32) -> f64 {
+    fn seconds(&self, key: &ProblemKey, choices: &[Choice], device: DeviceFacts) -> f64 {
         // Each choice has at least a first launch, two estimates of its time and a launch in each
         // slice.
         let fewest = f64::from(3 + 2 * ROUNDS);
         let of = |choice: &Choice| {
-            (fewest * expected_seconds(key, choice, sms)).max(self.seconds_per_choice)
+            (fewest * expected_seconds(key, choice, device)).max(self.seconds_per_choice)
         };
         HEAT_SECONDS + choices.iter().map(of).sum::<f64>()
     }
@@ -205,8 +206,8 @@ fn is_in_pool(spec: &Spec) -> bool {
 }
 
 /// The heuristic's estimate for one GEMM, seconds.
-fn expected_seconds(key: &ProblemKey, choice: &Choice, sms: u32) -> f64 {
-    key.cycles(choice, sms).unwrap_or_else(|| heuristic::cycles(choice, key.shape(), sms))
+fn expected_seconds(key: &ProblemKey, choice: &Choice, device: DeviceFacts) -> f64 {
+    key.cycles(choice, device).unwrap_or_else(|| heuristic::cycles(choice, key.shape(), device))
         / CLOCK_HZ
 }
 

@@ -228,8 +228,8 @@ pub fn run(args: &Args) -> Result<Verdict, Failure> {
     if work.is_empty() && file.rows.is_empty() {
         return Err(UsageError::NothingToMeasure.into());
     }
-    let sms = device.properties().sm_count;
-    let plans = work.iter().filter_map(|(_, at)| Plan::best(&at.problem, &config, sms).ok());
+    let facts = device.properties();
+    let plans = work.iter().filter_map(|(_, at)| Plan::best(&at.problem, &config, facts).ok());
     let specs: HashSet<Spec> = plans.map(|plan| plan.spec).collect();
     let message = format!("compiling {} kernels", specs.len());
     output::while_showing(message, || ahead::compile(specs, args.ahead.processes))?;

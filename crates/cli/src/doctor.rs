@@ -2,7 +2,7 @@
 
 use persistent_gemm::cache::JitCache;
 use persistent_gemm::driver::{Device, DeviceProperties, Driver, MINIMUM_DRIVER};
-use persistent_gemm::{Config, Dtype, Major, Plan, Problem};
+use persistent_gemm::{Config, DeviceFacts, Dtype, Major, Plan, Problem};
 use pgemm_bench::CublasLt;
 use pgemm_ptx::ptxas::Ptxas;
 use serde_json::json;
@@ -43,9 +43,10 @@ pub fn run(args: &Args) -> Result<Verdict, Failure> {
     let free_bytes = device.as_ref().ok().map(Device::free_memory_bytes).transpose()?;
     let cublaslt = device.as_ref().ok().map(CublasLt::open);
     let ptxas = Ptxas::find().ok();
-    let sms = device.as_ref().map_or(USUAL_SMS, |device| device.properties().sm_count);
+    let facts: DeviceFacts =
+        device.as_ref().map_or(USUAL_SMS.into(), |device| device.properties().into());
     let problem = Problem::new(8192, 8192, 8192, Major::K, Major::K);
-    let plans = Plan::candidates(&problem, &Config::new(Dtype::Bf16), sms)?;
+    let plans = Plan::candidates(&problem, &Config::new(Dtype::Bf16), facts)?;
     let plan = plans.first();
 
     if args.json {
@@ -104,7 +105,7 @@ pub fn run(args: &Args) -> Result<Verdict, Failure> {
     if let Some(plan) = plan {
         let machine = match &device {
             Ok(_) => String::new(),
-            Err(_) => format!(" (on a device with {sms} SMs)"),
+            Err(_) => format!(" (on a device with {} SMs)", facts.sm_count),
         };
         rows.push(("bf16 8192x8192x8192", format!("{}: {plan}{machine}", plan.spec)));
     }

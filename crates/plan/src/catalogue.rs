@@ -10,6 +10,7 @@ use pgemm_kernels::{
 
 use crate::config::Config;
 use crate::considered::{Table, TileSample};
+use crate::device::DeviceFacts;
 use crate::error::Result;
 use crate::heuristic::{RatedSpec, Shape, SpecGroup};
 use crate::layout::Major;
@@ -109,7 +110,7 @@ pub(crate) fn considered_for(
     problem: &Problem,
     (operands, output, precision): ([Element; 2], Element, Precision),
     loaders: [Loader; 2],
-    (shape, sms): (Shape, u32),
+    (shape, device): (Shape, DeviceFacts),
     swapped: Option<bool>,
     split: Option<Split>,
     alone: bool,
@@ -118,7 +119,7 @@ pub(crate) fn considered_for(
         let specs = rated_for(problem, operands, output, precision, swapped).collect();
         return vec![SpecGroup { specs, least: None }];
     };
-    table.considered(shape, sms, swapped, split, alone)
+    table.considered(shape, device, swapped, split, alone)
 }
 
 /// The kernels of the rule for a problem as its kernel sees it. `None` if the rule has none of
@@ -139,13 +140,18 @@ fn table_of(
 /// The tiles with the least bounds for a problem, for each way to access its operands. Nothing is
 /// returned for types without wgmma kernels in the rule. `scripts/fit-trees.py` fits the trees that
 /// correct the bounds to such samples.
-pub fn tile_samples(problem: &Problem, config: &Config, sms: u32) -> Vec<Vec<TileSample>> {
+pub fn tile_samples(
+    problem: &Problem,
+    config: &Config,
+    device: impl Into<DeviceFacts>,
+) -> Vec<Vec<TileSample>> {
+    let device = device.into();
     let accesses = PlannedProblem::candidates(problem, config, OperandAlignment::ALIGNED);
     let samples = |planned: &PlannedProblem| {
         let PlannedProblem { problem, config, accesses, .. } = planned;
         let types = (config.operands(), config.output_dtype(), config.precision());
         let table = table_of(problem, types, accesses.loaders())?;
-        Some(table.samples(Shape::of_planned(planned), sms))
+        Some(table.samples(Shape::of_planned(planned), device))
     };
     accesses.iter().filter_map(samples).collect()
 }

@@ -12,6 +12,7 @@ use pgemm_ir::{Element, OperandMajor};
 use pgemm_kernels::{Cluster, Loader, OutputMajor, Spec, catalogue};
 
 use self::bounds::{Bound, Bounds, COLUMN_STEP, ROW_STEP};
+use crate::device::DeviceFacts;
 use crate::heuristic::{
     LeastCycles, RatedSpec, Shape, Short, SpecGroup, TILE_FEATURES, TileFeatures, TileTerms, Trees,
     corrections, keep_least, least_corrected,
@@ -81,19 +82,19 @@ impl Table {
         ])
     }
 
-    /// The kernels worth estimating for a problem on `sms` SMs, by their tiles. `swapped` says
+    /// The kernels worth estimating for a problem on a device, by their tiles. `swapped` says
     /// whether operands are exchanged, and `split` how tiles are split, if that is not left open.
     /// `alone` says whether there is no other way to access the operands.
     pub(crate) fn considered(
         &'static self,
         shape: Shape,
-        sms: u32,
+        device: DeviceFacts,
         swapped: Option<bool>,
         split: Option<Split>,
         alone: bool,
     ) -> Vec<SpecGroup<Vec<&'static RatedSpec>>> {
         let most_tiles = if alone { TILES } else { TILES_OF_SEVERAL };
-        let bounded = self.bounded(shape, sms, swapped, split, BOUNDED);
+        let bounded = self.bounded(shape, device, swapped, split, BOUNDED);
         // If there are fewer tiles, features of no tile stand for the others.
         let of = |index| bounded.get(index).map_or(&NOTHING, |tile: &BoundedTile| &tile.features);
         let corrections: [f64; BOUNDED] = corrections(Trees::of_tiles(), std::array::from_fn(of));
@@ -114,13 +115,13 @@ impl Table {
     fn bounded(
         &'static self,
         shape: Shape,
-        sms: u32,
+        device: DeviceFacts,
         swapped: Option<bool>,
         split: Option<Split>,
         count: usize,
     ) -> Vec<BoundedTile> {
         let sides = [(shape, false), (shape.swapped(), true)];
-        let bounds = sides.map(|(shape, _)| Bounds::new(shape.extents, shape, sms, split));
+        let bounds = sides.map(|(shape, _)| Bounds::new(shape.extents, shape, device, split));
         let cycles = |(bound, _, _): &(Bound, bool, &Tile)| bound.cycles;
         // Tiles with bounds below `most`. From time to time only the least are kept.
         let mut found: Vec<(Bound, bool, &'static Tile)> = Vec::with_capacity(2 * count);
@@ -149,7 +150,8 @@ impl Table {
                 reduction: bound.reduction,
                 tiles,
                 stages: bounds.stages(tile),
-                waves: tiles[0] as f64 * tiles[1] as f64 * shape.batch as f64 / f64::from(sms),
+                waves: tiles[0] as f64 * tiles[1] as f64 * shape.batch as f64
+                    / f64::from(device.sm_count),
             };
             BoundedTile { bound, tile, tiles, features: tile.features.of(shape, &terms) }
         };
@@ -157,13 +159,13 @@ impl Table {
     }
 
     /// The tiles with the least bounds, with the least corrected estimate of their kernels.
-    pub(crate) fn samples(&'static self, shape: Shape, sms: u32) -> Vec<TileSample> {
+    pub(crate) fn samples(&'static self, shape: Shape, device: DeviceFacts) -> Vec<TileSample> {
         let sample = |tile: BoundedTile| TileSample {
             features: tile.features.map(f32::from),
             bound: tile.bound.cycles,
-            cycles: least_corrected(tile.specs(), shape, sms),
+            cycles: least_corrected(tile.specs(), shape, device),
         };
-        self.bounded(shape, sms, None, None, SAMPLED).into_iter().map(sample).collect()
+        self.bounded(shape, device, None, None, SAMPLED).into_iter().map(sample).collect()
     }
 }
 

@@ -4,24 +4,46 @@
 /// by it.
 pub const NOMINAL_MHZ: f64 = 1700.0;
 
+/// Megabytes per second that the memory of an H200 moves at most: 6144 bits at 3201 MHz, twice a
+/// cycle. The cost model was fitted on H200s.
+const FITTED_MEMORY_MB_PER_SECOND: u32 = 4_916_736;
+
 /// The properties of a device that plans depend on. A plain number converts to a device with that
-/// number of SMs.
+/// number of SMs and the memory of an H200.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub struct DeviceFacts {
     /// Number of streaming multiprocessors.
     pub sm_count: u32,
+    /// Megabytes per second that its memory moves at most.
+    pub memory_mb_per_second: u32,
 }
 
 impl DeviceFacts {
-    /// A device with this number of SMs.
+    /// A device with this number of SMs and the memory of an H200.
     pub fn new(sm_count: u32) -> DeviceFacts {
-        DeviceFacts { sm_count }
+        DeviceFacts { sm_count, memory_mb_per_second: FITTED_MEMORY_MB_PER_SECOND }
+    }
+
+    /// The same device with memory that moves so many megabytes per second at most. Nothing
+    /// changes if it is 0, since then it is not known.
+    pub fn with_memory_mb_per_second(self, megabytes: u32) -> DeviceFacts {
+        match megabytes {
+            0 => self,
+            _ => DeviceFacts { memory_mb_per_second: megabytes, ..self },
+        }
     }
 
     /// The same device with at most `sms` SMs in use, and at least one.
     pub fn limited_to(self, sms: Option<u32>) -> DeviceFacts {
-        DeviceFacts { sm_count: sms.unwrap_or(self.sm_count).clamp(1, self.sm_count.max(1)) }
+        let sm_count = sms.unwrap_or(self.sm_count).clamp(1, self.sm_count.max(1));
+        DeviceFacts { sm_count, ..self }
+    }
+
+    /// How much longer the same bytes take in this memory than in that of the device that the cost
+    /// model was fitted on.
+    pub(crate) fn memory_factor(self) -> f64 {
+        f64::from(FITTED_MEMORY_MB_PER_SECOND) / f64::from(self.memory_mb_per_second.max(1))
     }
 }
 

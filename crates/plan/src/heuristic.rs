@@ -45,6 +45,7 @@ pub(crate) use self::trees::{Trees, corrections};
 pub(crate) use self::wgmma::LeastCycles;
 use crate::choice::Choice;
 use crate::decomposition::Decomposition;
+use crate::device::DeviceFacts;
 pub use crate::device::NOMINAL_MHZ;
 
 /// Fraction of an operand's bytes that is added to the traffic if more than one tile reads the
@@ -55,10 +56,10 @@ const REREAD_FRACTION: f64 = 0.72;
 /// has ended.
 const SERIAL_CYCLES: f64 = 1150.0;
 
-/// The estimated cycles of a problem on `sms` SMs. The spec of the choice must be valid. Extents
+/// The estimated cycles of a problem on a device. The spec of the choice must be valid. Extents
 /// `[m, n, k]` stand for one product whose operands consist of whole L2 lines.
-pub fn cycles(choice: &Choice, shape: impl Into<Shape>, sms: u32) -> f64 {
-    RatedSpec::new(choice.spec).corrected(shape.into(), sms, choice.into())
+pub fn cycles(choice: &Choice, shape: impl Into<Shape>, device: impl Into<DeviceFacts>) -> f64 {
+    RatedSpec::new(choice.spec).corrected(shape.into(), device.into(), choice.into())
 }
 
 /// The estimate of a choice with these constants, before it is corrected. The spec must be valid.
@@ -66,9 +67,9 @@ pub fn cycles_with(
     constants: &Constants,
     choice: &Choice,
     shape: impl Into<Shape>,
-    sms: u32,
+    device: impl Into<DeviceFacts>,
 ) -> f64 {
-    let placement = TilePlacement::new(choice.spec, shape.into(), sms);
+    let placement = TilePlacement::new(choice.spec, shape.into(), device.into());
     rated::cycles_with(constants, choice, &placement)
 }
 
@@ -77,9 +78,9 @@ pub fn cycles_with(
 pub fn features_of(
     choice: &Choice,
     shape: impl Into<Shape>,
-    sms: u32,
+    device: impl Into<DeviceFacts>,
 ) -> Option<(f64, [f32; FEATURES])> {
-    let placement = TilePlacement::new(choice.spec, shape.into(), sms);
+    let placement = TilePlacement::new(choice.spec, shape.into(), device.into());
     RatedSpec::new(choice.spec).features(&placement, choice.into())
 }
 

@@ -224,7 +224,6 @@ impl Candidates {
         let accesses = PlannedProblem::candidates(problem, config, alignment);
         let (problem, config) = (&accesses[0].problem, &accesses[0].config);
         let device = device.limited_to(config.sms);
-        let sms = device.sm_count;
         let (operands @ [a, b], output) = (config.operands(), config.output_dtype());
         config.check_precision()?;
         config.check_epilogue()?;
@@ -238,7 +237,7 @@ impl Candidates {
             first: None,
             ranking: None,
         };
-        if let Some(choice) = by_name(&accesses, sms)? {
+        if let Some(choice) = by_name(&accesses, device)? {
             plans.first = plans.plan(choice, "as asked");
         } else if config.shapes_kernel() {
             // Requested tiles are tiles of D itself, unless swapped operands are requested.
@@ -251,7 +250,7 @@ impl Candidates {
                 return Err(SpecError::Types { a, b, output }.into());
             };
             let (spec, raster, why) = knobs::by_knobs(&base, config)?;
-            let choice = choice_for(spec, Shape::of_planned(planned), config, sms, raster);
+            let choice = choice_for(spec, Shape::of_planned(planned), config, device, raster);
             plans.first = plans.plan(choice, &why);
         } else {
             let access = |planned: &PlannedProblem| {
@@ -260,7 +259,7 @@ impl Candidates {
                     &planned.problem,
                     (operands, output, precision),
                     planned.accesses.loaders(),
-                    (shape, sms),
+                    (shape, device),
                     config.swapped,
                     config.split,
                     accesses.len() == 1,
@@ -268,7 +267,7 @@ impl Candidates {
                 Access { groups, shape, before: planned.repack_cycles() }
             };
             let all = accesses.iter().map(access).collect();
-            let ranking = Ranking::of_accesses(all, sms, config.split, config.dependent_launch);
+            let ranking = Ranking::of_accesses(all, device, config.split, config.dependent_launch);
             if ranking.is_empty() {
                 return Err(SpecError::Types { a, b, output }.into());
             }
@@ -360,7 +359,7 @@ fn l2_policies(choice: &Choice, problem: &Problem) -> L2Policies {
 }
 
 /// The choice if the config names the kernel.
-fn by_name(accesses: &[PlannedProblem], sms: u32) -> Result<Option<Choice>> {
+fn by_name(accesses: &[PlannedProblem], device: DeviceFacts) -> Result<Option<Choice>> {
     let config = &accesses[0].config;
     let Some(spec) = config.spec else { return Ok(None) };
     let plain = Choice::plain(spec);
@@ -373,7 +372,7 @@ fn by_name(accesses: &[PlannedProblem], sms: u32) -> Result<Option<Choice>> {
         plain.with_epilogue(EpilogueShape::NONE).spec,
         Shape::of_planned(planned),
         config,
-        sms,
+        device,
         None,
     );
     choice.with_epilogue(config.epilogue.shape()).spec.validate()?;
@@ -394,14 +393,20 @@ fn check_swapped(accesses: &[PlannedProblem]) -> Result<()> {
     }
 }
 
-fn choice_for(spec: Spec, shape: Shape, config: &Config, sms: u32, raster: Option<u32>) -> Choice {
+fn choice_for(
+    spec: Spec,
+    shape: Shape,
+    config: &Config,
+    device: DeviceFacts,
+    raster: Option<u32>,
+) -> Choice {
     let plain = Choice::plain(spec);
     let [m, _, _] = plain.extents(shape.extents);
-    let usual = || heuristic::raster_rows(&spec, m, sms);
+    let usual = || heuristic::raster_rows(&spec, m, device.sm_count);
     let raster_rows = config.raster_rows.or(raster).unwrap_or_else(usual).max(1);
     let choice = Choice { raster_rows, split: config.split.unwrap_or_default(), ..plain };
     let launches = [true, false].map(|dependent_launch| Choice { dependent_launch, ..choice });
-    let cycles = launches.map(|choice| heuristic::cycles(&choice, shape, sms));
+    let cycles = launches.map(|choice| heuristic::cycles(&choice, shape, device));
     let dependent_launch = config.dependent_launch.unwrap_or(cycles[0] <= cycles[1]);
     Choice { dependent_launch, ..choice }
 }

@@ -9,6 +9,7 @@ use crate::batch::Batch;
 use crate::catalogue::{rule_for, specs_for};
 use crate::choice::Choice;
 use crate::config::Config;
+use crate::device::DeviceFacts;
 use crate::heuristic::Shape;
 use crate::layout::Major;
 use crate::operands::{OperandAlignment, PlannedProblem};
@@ -186,11 +187,11 @@ impl ProblemKey {
         Some((Shape::of_planned(&planned), planned.repack_cycles()))
     }
 
-    /// Estimated cycles of a choice for the problem on `sms` SMs, with those of repack kernels.
+    /// Estimated cycles of a choice for the problem on a device, with those of repack kernels.
     /// `None` if the choice does not fit the problem.
-    pub fn cycles(&self, choice: &Choice, sms: u32) -> Option<f64> {
+    pub fn cycles(&self, choice: &Choice, device: impl Into<DeviceFacts>) -> Option<f64> {
         let (shape, before) = self.shape_for(choice)?;
-        Some(crate::heuristic::cycles(choice, shape, sms) + before)
+        Some(crate::heuristic::cycles(choice, shape, device) + before)
     }
 
     /// Whether the kernel of a choice has the majors of the problem.

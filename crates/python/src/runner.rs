@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use pgemm::driver::{ContextRef, Device};
 use pgemm::tune::{Picks, Platform};
-use pgemm::{Config, Error, Gemm, Major, Plan, Pointers, Problem};
+use pgemm::{Config, DeviceFacts, Error, Gemm, Major, Plan, Pointers, Problem};
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 
@@ -120,8 +120,7 @@ impl Runner {
     fn describe(&self, py: Python<'_>, M: i64, N: i64, K: i64) -> PyResult<String> {
         let describe = || {
             let problem = row_major(M, N, K)?;
-            let sms = self.gemm.device().properties().sm_count;
-            first_plan(&problem, self.gemm.config(), sms)
+            first_plan(&problem, self.gemm.config(), self.gemm.device().properties())
         };
         describe().map_err(|failure: Failure| failure.raise(py))
     }
@@ -164,8 +163,12 @@ pub fn describe(
     describe().map_err(|failure: Failure| failure.raise(py))
 }
 
-fn first_plan(problem: &Problem, config: &Config, sms: u32) -> Result<String, Failure> {
-    let first = Plan::best(problem, config, sms)?;
+fn first_plan(
+    problem: &Problem,
+    config: &Config,
+    device: impl Into<DeviceFacts>,
+) -> Result<String, Failure> {
+    let first = Plan::best(problem, config, device)?;
     Ok(format!("{}: {first}", first.spec))
 }
 

@@ -90,9 +90,9 @@ impl Surveyor {
     ) -> Result<Vec<SurveyRow>> {
         let properties = self.harness.device().properties();
         let problem = key.problem();
-        let choices = self.options.choices(key, properties.sm_count);
+        let choices = self.options.choices(key, properties);
         let sets = Sets::of(&problem, self.pool.elements(), properties.l2_bytes)?;
-        let seconds = self.options.seconds(key, &choices, properties.sm_count);
+        let seconds = self.options.seconds(key, &choices, properties.into());
         let too_large = |finding| BenchError::TooLarge { m: key.m, n: key.n, k: key.k, finding };
         if !self.pool.holds(&sets) {
             let bytes = sets.total_bytes() as u64;

@@ -81,8 +81,8 @@ pub fn time(
     };
     let surveyor = Surveyor::new(device, peer, options, elements, keys)?;
     let interrupt = Interrupt::listen()?;
-    let sms = device.properties().sm_count;
-    let specs = |key| options.choices(key, sms).into_iter().map(|choice| choice.spec).collect();
+    let facts = device.properties();
+    let specs = |key| options.choices(key, facts).into_iter().map(|choice| choice.spec).collect();
     let mut ahead = Ahead::new(keys.iter().map(specs), ahead.processes);
     let mut survey = Survey::new(surveyor.machine(), options);
     let bar = output::progress(keys.len());

@@ -4,7 +4,7 @@
 use clap::value_parser;
 use comfy_table::Table;
 use persistent_gemm::heuristic::{self, NOMINAL_MHZ, Shape};
-use persistent_gemm::{Config, Dtype, OperandAccess, Plan, Precision, Problem};
+use persistent_gemm::{Config, DeviceFacts, Dtype, OperandAccess, Plan, Precision, Problem};
 use serde_json::{Value, json};
 
 use crate::output;
@@ -13,6 +13,9 @@ use crate::{Failure, Verdict};
 
 /// Largest accepted number of SMs: more than any device has.
 const MOST_SMS: i64 = 1024;
+
+/// Most gigabytes per second of memory that can be planned for.
+const MOST_MEMORY_GB: i64 = 100_000;
 
 /// Arguments of `pgemm kernel plan`.
 #[derive(clap::Args)]
@@ -52,6 +55,10 @@ pub struct Args {
         default_value_t = USUAL_SMS,
     )]
     sm_count: u32,
+    /// Gigabytes per second that its memory moves at most: 3352 on an H100 SXM, for example. [default:
+    /// those of an H200]
+    #[arg(long, value_name = "GB", value_parser = value_parser!(u32).range(1..=MOST_MEMORY_GB))]
+    memory_bandwidth: Option<u32>,
     /// Candidates to list for each problem, at most.
     #[arg(long, value_name = "COUNT", value_parser = value_parser!(u32).range(1..), default_value_t = 10)]
     top: u32,
@@ -63,7 +70,9 @@ pub struct Args {
 }
 
 pub fn run(args: &Args) -> Result<Verdict, Failure> {
-    let Args { knobs, sm_count, .. } = args;
+    let Args { knobs, .. } = args;
+    let megabytes = 1000 * args.memory_bandwidth.unwrap_or(0);
+    let device = DeviceFacts::new(args.sm_count).with_memory_mb_per_second(megabytes);
     let named = knobs.spec.as_ref().map(parse::operands_of);
     let dtype = args.dtype.or(named.map(|[a, _]| a)).unwrap_or(Dtype::Bf16);
     let b_dtype = args.b_dtype.or(named.map(|[_, b]| b).filter(|_| args.dtype.is_none()));
@@ -74,7 +83,7 @@ pub fn run(args: &Args) -> Result<Verdict, Failure> {
     let ranked = args
         .problem
         .iter()
-        .map(|&size| Ranked::new(problem(size), &config, *sm_count, args.top as usize));
+        .map(|&size| Ranked::new(problem(size), &config, device, args.top as usize));
     let ranked: Vec<_> = ranked.collect::<Result<_, _>>()?;
     if args.json {
         let rows: Vec<_> = ranked.iter().map(|ranked| ranked.to_json(&config)).collect();
@@ -108,24 +117,24 @@ impl Ranked {
     fn new(
         problem: Problem,
         config: &Config,
-        sm_count: u32,
+        device: DeviceFacts,
         top: usize,
     ) -> Result<Ranked, persistent_gemm::Error> {
-        let mut plans = Plan::candidates(&problem, config, sm_count)?;
+        let mut plans = Plan::candidates(&problem, config, device)?;
         if problem.is_empty() {
             // Nothing is launched if D has no elements.
             plans.clear();
         }
-        let sms = config.sms.unwrap_or(sm_count).clamp(1, sm_count);
+        let device = device.limited_to(config.sms);
         let candidates = plans.len();
         plans.truncate(top);
         let estimated = |plan: Plan| {
             let shape = Shape::with_accesses(&problem, config, plan.accesses);
-            let cycles = plan.repack_cycles + heuristic::cycles(&plan.choice(), shape, sms);
+            let cycles = plan.repack_cycles + heuristic::cycles(&plan.choice(), shape, device);
             (plan, cycles)
         };
         let plans = plans.into_iter().map(estimated).collect();
-        Ok(Ranked { problem, sms, candidates, plans })
+        Ok(Ranked { problem, sms: device.sm_count, candidates, plans })
     }
 
     /// An estimate over that of the pick.

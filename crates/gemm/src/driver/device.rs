@@ -15,6 +15,8 @@ use std::sync::{Arc, Mutex, PoisonError, Weak};
 use cudarc::driver::sys;
 use sys::CUdevice_attribute as Attribute;
 
+use pgemm_plan::DeviceFacts;
+
 use super::api::Driver;
 use crate::error::{DriverVersion, Error, Result};
 
@@ -37,6 +39,9 @@ pub struct DeviceProperties {
     pub shared_memory_per_cta_bytes: u32,
     /// Device memory in bytes.
     pub memory_bytes: u64,
+    /// Megabytes per second that the device memory moves at most: its bus is read and written twice
+    /// in each cycle of its clock. 0 if the driver does not say.
+    pub memory_mb_per_second: u32,
     /// The CUDA version that the driver supports.
     pub driver_version: DriverVersion,
 }
@@ -115,9 +120,26 @@ impl DeviceProperties {
                 Attribute::CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN,
             )?,
             memory_bytes: memory_bytes as u64,
+            memory_mb_per_second: memory_mb_per_second(
+                attribute(Attribute::CU_DEVICE_ATTRIBUTE_MEMORY_CLOCK_RATE).unwrap_or(0),
+                attribute(Attribute::CU_DEVICE_ATTRIBUTE_GLOBAL_MEMORY_BUS_WIDTH).unwrap_or(0),
+            ),
             driver_version: driver.version(),
         })
     }
+}
+
+impl From<&DeviceProperties> for DeviceFacts {
+    fn from(properties: &DeviceProperties) -> DeviceFacts {
+        DeviceFacts::new(properties.sm_count)
+            .with_memory_mb_per_second(properties.memory_mb_per_second)
+    }
+}
+
+/// Megabytes per second of a memory with this clock and bus, which moves data twice a cycle.
+fn memory_mb_per_second(kilohertz: u32, bits: u32) -> u32 {
+    let bytes_per_second = 2 * u64::from(kilohertz) * 1000 * u64::from(bits) / 8;
+    u32::try_from(bytes_per_second / 1_000_000).unwrap_or(u32::MAX)
 }
 
 fn device_handle(driver: Driver, ordinal: u32) -> Result<sys::CUdevice> {
@@ -409,8 +431,17 @@ mod tests {
             l2_bytes: 60 << 20,
             shared_memory_per_cta_bytes: 232_448,
             memory_bytes: 1 << 37,
+            memory_mb_per_second: 4_916_736,
             driver_version: DriverVersion { major: 13, minor: 0 },
         }
+    }
+
+    #[test]
+    fn memories_move_data_twice_a_cycle() {
+        // An H100 SXM, an H200, and a device whose driver does not say.
+        assert_eq!(memory_mb_per_second(2_619_000, 5120), 3_352_320);
+        assert_eq!(memory_mb_per_second(3_201_000, 6144), 4_916_736);
+        assert_eq!(memory_mb_per_second(0, 6144), 0);
     }
 
     #[test]

@@ -133,8 +133,8 @@ impl Engine {
     /// be built or that the driver compiles with spills; a lack of memory.
     pub fn start(gemm: &Gemm, typical: &Problem, options: EngineOptions) -> Result<Self> {
         let waits = StreamWaits::new(gemm.device());
-        let sms = gemm.device().properties().sm_count;
-        let spec = pick::spec(gemm.config(), typical, options.goal, sms)?;
+        let facts = gemm.device().properties().into();
+        let spec = pick::spec(gemm.config(), typical, options.goal, facts)?;
         let device = gemm.device().clone();
         let kernel = gemm.store().kernel(&spec)?.0;
         let resident = kernel.resident_clusters;

@@ -1,7 +1,7 @@
 //! The choice of an engine's kernel.
 
 use pgemm_kernels::{Cluster, Schedule, Spec, WorkSource};
-use pgemm_plan::{Choice, Config, Plan, PlanError, Precision, Problem, Split};
+use pgemm_plan::{Choice, Config, DeviceFacts, Plan, PlanError, Precision, Problem, Split};
 
 use crate::error::{EngineError, Error, Result};
 
@@ -25,14 +25,19 @@ const SPAN_BYTES: u32 = 128;
 ///
 /// # Errors
 /// A knob or the epilogue is impossible, or the types have no resident kernel.
-pub(super) fn spec(config: &Config, typical: &Problem, goal: Goal, sms: u32) -> Result<Spec> {
+pub(super) fn spec(
+    config: &Config,
+    typical: &Problem,
+    goal: Goal,
+    device: DeviceFacts,
+) -> Result<Spec> {
     config.check_epilogue()?;
     let spec = match config.spec {
         Some(spec) => {
             config.check_epilogue_of(&spec)?;
             Choice::plain(spec).with_epilogue(config.epilogue.shape()).spec
         }
-        None => planned(config, typical, goal, sms)?,
+        None => planned(config, typical, goal, device)?,
     };
     if spec.wgmma().is_none() {
         return Err(EngineError::Kernel { spec: Box::new(spec) }.into());
@@ -45,9 +50,9 @@ pub(super) fn spec(config: &Config, typical: &Problem, goal: Goal, sms: u32) -> 
 }
 
 /// The planner's, with a tile of the goal's.
-fn planned(config: &Config, typical: &Problem, goal: Goal, sms: u32) -> Result<Spec> {
+fn planned(config: &Config, typical: &Problem, goal: Goal, device: DeviceFacts) -> Result<Spec> {
     let large = typical.m.div_ceil(128) * typical.n.div_ceil(128) * typical.batch.count.max(1);
-    let small = typical.m <= 64 || goal == Goal::Latency && large < sms as usize;
+    let small = typical.m <= 64 || goal == Goal::Latency && large < device.sm_count as usize;
     let k = SPAN_BYTES / config.dtype.bytes();
     // Sums that are promoted keep their warpgroup busy while the other one's MMAs run, of the same
     // tile.
@@ -65,7 +70,7 @@ fn planned(config: &Config, typical: &Problem, goal: Goal, sms: u32) -> Result<S
     config.tile_k.get_or_insert(k);
     config.cluster.get_or_insert(Cluster { m: 1, n: 1 });
     config.schedule = config.schedule.or((!own_tile).then_some(schedule));
-    let plans = Plan::candidates(typical, &config, sms)?;
+    let plans = Plan::candidates(typical, &config, device)?;
     let in_place = |plan: &&Plan| plan.accesses.are_in_place();
     let plan = plans.iter().find(in_place);
     plan.map(|plan| plan.spec)
@@ -82,7 +87,7 @@ mod tests {
 
     fn picked(element: Element, b: Major, [m, n, k]: [usize; 3], goal: Goal) -> Result<String> {
         let typical = Problem::new(m, n, k, Major::K, b);
-        spec(&Config::new(element), &typical, goal, 132).map(|spec| spec.to_string())
+        spec(&Config::new(element), &typical, goal, 132.into()).map(|spec| spec.to_string())
     }
 
     #[test]
@@ -104,8 +109,9 @@ mod tests {
     #[test]
     fn kernels_have_the_epilogue_of_the_config() {
         let typical = Problem::new(512, 512, 512, Major::K, Major::K);
-        let of =
-            |config: &Config, goal| spec(config, &typical, goal, 132).map(|spec| spec.to_string());
+        let of = |config: &Config, goal| {
+            spec(config, &typical, goal, 132.into()).map(|spec| spec.to_string())
+        };
         for element in [Element::Bf16, Element::F16, Element::Tf32, Element::E4m3] {
             for goal in [Goal::Throughput, Goal::Latency] {
                 for epilogue in ["bias_n|silu", "bias_m|gelu", "relu"] {

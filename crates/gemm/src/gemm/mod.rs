@@ -80,7 +80,7 @@ impl Gemm {
     /// # Errors
     /// The same as for [`create`](Self::create).
     pub fn with_picks(device: &Device, config: Config, picks: Arc<Picks>) -> Result<Self> {
-        Plan::check_config(&config, device.properties().sm_count)?;
+        Plan::check_config(&config, device.properties())?;
 
         let stream = driver::Stream::new(device)?;
         let zeros =

@@ -169,13 +169,7 @@ impl Gemm {
         self.prepare_first(
             problem,
             &config,
-            Plan::candidates_with(
-                problem,
-                &config,
-                self.0.device.properties().sm_count,
-                &(),
-                alignment,
-            )?,
+            Plan::candidates_with(problem, &config, self.0.device.properties(), &(), alignment)?,
         )
     }
 
@@ -189,8 +183,8 @@ impl Gemm {
             return Ok(prepared.clone());
         }
         let Inner { device, config, picks, .. } = &*self.0;
-        let sms = device.properties().sm_count;
-        let plans = Plan::candidates_with(problem, config, sms, &**picks, alignment)?;
+        let facts = device.properties();
+        let plans = Plan::candidates_with(problem, config, facts, &**picks, alignment)?;
         let prepared = self.prepare_first(problem, config, plans)?;
         Ok(lock(&self.0.prepared).entry(key).or_insert(prepared).clone())
     }

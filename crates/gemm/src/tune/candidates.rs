@@ -4,7 +4,7 @@
 use std::collections::HashMap;
 
 use pgemm_kernels::{OutputMajor, Schedule, Tile};
-use pgemm_plan::{Choice, ProblemKey, Split, heuristic};
+use pgemm_plan::{Choice, DeviceFacts, ProblemKey, Split, heuristic};
 
 /// Factor on the estimate of a choice for each earlier choice with the same tile, the peer's
 /// included. The model's differences between tiles are its least certain ones, so the first few
@@ -15,13 +15,19 @@ pub const TILE_PRIOR: f64 = 1.01;
 /// trials have different kernels.
 pub const RASTER_PRIOR: f64 = 1.02;
 
-/// The `trials` most promising choices on `sms` SMs besides `peer`: every spec of the catalogue for
+/// The `trials` most promising choices on a device besides `peer`: every spec of the catalogue for
 /// these types and majors, clusters and swapped operands included, with each split worth
 /// estimating, and with the heuristic's raster height, half and twice that, and all rows.
-pub fn candidates(key: &ProblemKey, sms: u32, peer: &Choice, trials: usize) -> Vec<Choice> {
+pub fn candidates(
+    key: &ProblemKey,
+    device: impl Into<DeviceFacts>,
+    peer: &Choice,
+    trials: usize,
+) -> Vec<Choice> {
+    let device = device.into();
     let (extents, shape) = (key.extents(), key.shape());
     let mut ranked = Vec::new();
-    for choice in heuristic::rank(key.specs(), shape, sms, None) {
+    for choice in heuristic::rank(key.specs(), shape, device, None) {
         let usual = choice.raster_rows;
         let (tile, cluster) = (choice.spec.tile, choice.spec.cluster);
         let [m, _, _] = choice.extents(extents);
@@ -34,7 +40,7 @@ pub fn candidates(key: &ProblemKey, sms: u32, peer: &Choice, trials: usize) -> V
             let candidate = Choice { raster_rows, ..choice };
             let prior = if raster_rows == usual { 1.0 } else { RASTER_PRIOR };
             if candidate != *peer {
-                ranked.push((heuristic::cycles(&candidate, shape, sms) * prior, candidate));
+                ranked.push((heuristic::cycles(&candidate, shape, device) * prior, candidate));
             }
         }
     }

@@ -4,7 +4,7 @@ use std::ops::ControlFlow;
 use std::sync::Arc;
 
 use pgemm_kernels::Spec;
-use pgemm_plan::{Choice, Config, Plan, ProblemKey};
+use pgemm_plan::{Choice, Config, DeviceFacts, Plan, ProblemKey};
 
 use super::candidates::candidates;
 use super::error::TuneError;
@@ -56,11 +56,11 @@ impl Tuner {
     /// # Errors
     /// The problem is malformed or has no kernel.
     pub fn specs(&self, key: &ProblemKey) -> Result<Vec<Spec>> {
-        let sms = self.harness.device().properties().sm_count;
-        let Some(peer) = plans(key, sms)?.next().map(|plan| plan.choice()) else {
+        let facts = self.harness.device().properties().into();
+        let Some(peer) = plans(key, facts)?.next().map(|plan| plan.choice()) else {
             return Ok(vec![]);
         };
-        let candidates = candidates(key, sms, &peer, self.options.trials).into_iter();
+        let candidates = candidates(key, facts, &peer, self.options.trials).into_iter();
         Ok(candidates.chain([peer]).map(|choice| choice.spec).collect())
     }
 
@@ -77,11 +77,11 @@ impl Tuner {
         progress: &mut dyn FnMut(Progress) -> ControlFlow<()>,
     ) -> Result<TuneResult> {
         let device = self.harness.device();
-        let sms = device.properties().sm_count;
-        let plans = plans(key, sms)?;
+        let facts = device.properties().into();
+        let plans = plans(key, facts)?;
         let operands = self.harness.operands(&key.problem(), Elements::of(key), SEED)?;
         let peer = first_entry(device, &operands, &key.config(), plans)?;
-        let candidates = candidates(key, sms, &peer.candidate, self.options.trials);
+        let candidates = candidates(key, facts, &peer.candidate, self.options.trials);
         let heuristic = peer.candidate;
         let harness = &self.harness;
         let mut timer = DeviceTimer { harness, operands, peer, entered: Vec::new() };
@@ -92,8 +92,8 @@ impl Tuner {
 
 /// The heuristic's plans for a problem, the most promising first, without those that repack
 /// operands: that would be another problem.
-fn plans(key: &ProblemKey, sms: u32) -> Result<impl Iterator<Item = Plan>> {
-    let plans = Plan::candidates(&key.problem(), &key.config(), sms)?.into_iter();
+fn plans(key: &ProblemKey, facts: DeviceFacts) -> Result<impl Iterator<Item = Plan>> {
+    let plans = Plan::candidates(&key.problem(), &key.config(), facts)?.into_iter();
     Ok(plans.filter(|plan| key.has_majors_of(&plan.choice())))
 }
 

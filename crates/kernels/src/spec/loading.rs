@@ -64,11 +64,17 @@ impl Spec {
     }
 
     /// Whether threads pass on the last stage of a tile apart from the others, without loads behind
-    /// it. Small kernels whose CTAs share an SM do so: their tiles often have few stages, and the
-    /// instructions of these threads bound them. With rows longer than a swizzle, ptxas spills.
+    /// it. Small kernels whose CTAs share an SM do so if threads load both operands: their tiles
+    /// often have few stages, and the instructions of these threads bound them. On an H100 batches
+    /// of 23×23×23 and similar ones took 8 to 13 % less time so
+    /// (`pgemm bench`-like rounds of `pgemm atlas --problem`, 2026-11-25). Where TMA loads one of the
+    /// operands, it took from 3 % less to 16 % more. With rows longer than a swizzle, ptxas spills.
     pub(crate) fn passes_last_stage_apart(&self) -> bool {
-        let shares_sm = self.working_ctas_per_sm() > 1;
-        shares_sm && self.stages_in_flight() == 1 && self.row_bytes() <= swizzle_bytes()
+        let by_threads = [Side::M, Side::N].map(|side| self.loader(side) == Loader::Threads);
+        by_threads == [true; 2]
+            && self.working_ctas_per_sm() > 1
+            && self.stages_in_flight() == 1
+            && self.row_bytes() <= swizzle_bytes()
     }
 
     /// Whether threads can load the operands with half the registers of an SM. With no register to

@@ -1,6 +1,7 @@
 //! [`Bounds`]: bounds on the cycles of a problem in any tile, each computed in a few nanoseconds.
 
 use super::Tile;
+use crate::device::DeviceFacts;
 use crate::heuristic::{LeastCycles, Shape, fourth_power};
 use crate::split::Split;
 
@@ -39,12 +40,19 @@ pub(super) struct Bounds {
     elements: [f64; 2],
     activated: bool,
     sms: f64,
+    /// How much longer bytes take in the device's memory than in that of an H200.
+    memory_factor: f64,
     /// How tiles are split, if that is not left open.
     split: Option<Split>,
 }
 
 impl Bounds {
-    pub(super) fn new([m, n, k]: [u64; 3], shape: Shape, sms: u32, split: Option<Split>) -> Bounds {
+    pub(super) fn new(
+        [m, n, k]: [u64; 3],
+        shape: Shape,
+        device: DeviceFacts,
+        split: Option<Split>,
+    ) -> Bounds {
         let tiles = |extent: u64, step: u32| {
             std::array::from_fn(|steps| extent.div_ceil(u64::from(step) * steps.max(1) as u64))
         };
@@ -52,8 +60,20 @@ impl Bounds {
         let wide = wide(&columns);
         let stages = std::array::from_fn(|power| k.div_ceil(1 << power).max(1) as f64);
         let (batch, elements) = (shape.batch as f64, shape.elements());
-        let (activated, sms) = (shape.is_activated(), sms.into());
-        Bounds { rows, columns, wide, stages, batch, elements, activated, sms, split }
+        let (activated, sms) = (shape.is_activated(), device.sm_count.into());
+        let memory_factor = device.memory_factor();
+        Bounds {
+            rows,
+            columns,
+            wide,
+            stages,
+            batch,
+            elements,
+            activated,
+            sms,
+            memory_factor,
+            split,
+        }
     }
 
     /// Rows and columns of D in these tiles.
@@ -111,7 +131,7 @@ impl Bounds {
             return None;
         }
         let [operands, results] = self.elements;
-        let dram = operands * least.element + results * least.result;
+        let dram = self.memory_factor * (operands * least.element + results * least.result);
         let memory = fourth_power(tiles * stages * sent) + fourth_power(dram);
         let all = |busy: f64, reduction: f64| {
             let cycles = (fourth_power(busy) + memory).sqrt().sqrt() + reduction;

@@ -6,6 +6,7 @@ use super::shape::Shape;
 use super::{REREAD_FRACTION, raster_rows};
 use crate::choice::Choice;
 use crate::decomposition::{Decomposition, clusters_at_once, tiles_of};
+use crate::device::DeviceFacts;
 use crate::split::{MAX_SPLITS, Split};
 
 /// GPCs (graphics processing clusters) of an H100 or H200: groups of about 16 SMs, with a common
@@ -47,6 +48,8 @@ pub(super) struct TilePlacement {
     pub(super) columns: u64,
     pub(super) k_tiles: u64,
     pub(super) sms: u32,
+    /// How much longer bytes take in the device's memory than in that of an H200.
+    pub(super) memory_factor: f64,
     /// Clusters that run at once, and CTAs of each.
     pub(super) clusters: u64,
     pub(super) cluster_size: u64,
@@ -76,7 +79,8 @@ impl From<&Choice> for RunChoice {
 
 impl TilePlacement {
     /// A problem in the tiles of a spec.
-    pub(super) fn new(spec: Spec, shape: Shape, sms: u32) -> TilePlacement {
+    pub(super) fn new(spec: Spec, shape: Shape, device: DeviceFacts) -> TilePlacement {
+        let sms = device.sm_count;
         let whole = Choice::plain(spec);
         let shape = if whole.swapped() { shape.swapped() } else { shape };
         let Shape { extents: [m, n, k], operands: [a, b], d_pitch, batch, matrices, .. } = shape;
@@ -95,6 +99,7 @@ impl TilePlacement {
             columns,
             k_tiles,
             sms,
+            memory_factor: device.memory_factor(),
             clusters: clusters_at_once(&spec, sms),
             cluster_size: u64::from(spec.cluster.size()),
             at_once: u64::from(spec.working_ctas_per_sm()),

@@ -9,6 +9,7 @@ use super::shape::Shape;
 use super::short::Short;
 use super::trees::{Trees, corrections};
 use crate::choice::Choice;
+use crate::device::DeviceFacts;
 use crate::split::Split;
 
 /// Choices whose estimates the first trees correct, those with the least estimates. If there are
@@ -70,10 +71,15 @@ struct Featured<'r> {
 impl<'r> Featured<'r> {
     /// The choices with their features, and with the estimates that the features belong to. There
     /// are none for choices without wgmma.
-    fn of(all: &[Estimated<'r>], shape: Shape, sms: u32, before: f64) -> Vec<Featured<'r>> {
+    fn of(
+        all: &[Estimated<'r>],
+        shape: Shape,
+        device: DeviceFacts,
+        before: f64,
+    ) -> Vec<Featured<'r>> {
         let featured = |estimated: &Estimated<'r>| {
             let Estimated { rated, run, .. } = *estimated;
-            let placement = TilePlacement::new(rated.spec, shape, sms);
+            let placement = TilePlacement::new(rated.spec, shape, device);
             let (cycles, features) = rated.features(&placement, run)?;
             let estimated = Estimated { cycles: cycles + before, ..*estimated };
             Some(Featured { estimated, features: features.map(Short::from), before })
@@ -117,19 +123,19 @@ impl<'r> Ranking<'r> {
     pub fn new(
         specs: impl IntoIterator<Item = &'r RatedSpec>,
         shape: impl Into<Shape>,
-        sms: u32,
+        device: DeviceFacts,
         split: Option<Split>,
         dependent_launch: Option<bool>,
     ) -> Self {
         let groups = vec![SpecGroup { specs, least: None }];
         let access = Access { groups, shape: shape.into(), before: 0.0 };
-        Ranking::of_accesses(vec![access], sms, split, dependent_launch)
+        Ranking::of_accesses(vec![access], device, split, dependent_launch)
     }
 
     /// The same for a problem whose operands can be accessed in several ways.
     pub(crate) fn of_accesses<S: IntoIterator<Item = &'r RatedSpec>>(
         accesses: Vec<Access<S>>,
-        sms: u32,
+        device: DeviceFacts,
         split: Option<Split>,
         dependent_launch: Option<bool>,
     ) -> Self {
@@ -140,7 +146,7 @@ impl<'r> Ranking<'r> {
             for SpecGroup { specs, least } in groups {
                 let begin = all.len();
                 for rated in specs {
-                    estimate(rated, shape, sms, (split, dependent_launch), &mut all);
+                    estimate(rated, shape, device, (split, dependent_launch), &mut all);
                 }
                 let group = &mut all[begin..];
                 let estimates = group.iter().map(|choice| choice.cycles);
@@ -149,7 +155,7 @@ impl<'r> Ranking<'r> {
                 group.iter_mut().for_each(|choice| choice.cycles = choice.cycles * factor + before);
             }
             let left = keep_least(&mut all, of_way, |choice| choice.cycles);
-            let featured = Featured::of(&all, shape, sms, before);
+            let featured = Featured::of(&all, shape, device, before);
             if featured.is_empty() {
                 others.append(&mut all);
             }
@@ -182,11 +188,11 @@ impl Iterator for Ranking<'_> {
 fn estimate<'r>(
     rated: &'r RatedSpec,
     shape: Shape,
-    sms: u32,
+    device: DeviceFacts,
     (split, dependent_launch): (Option<Split>, Option<bool>),
     all: &mut Vec<Estimated<'r>>,
 ) {
-    let placement = TilePlacement::new(rated.spec, shape, sms);
+    let placement = TilePlacement::new(rated.spec, shape, device);
     let raster_rows = placement.raster_rows;
     let estimate = rated.estimator(&placement);
     let mut add = |split| {
@@ -212,15 +218,15 @@ fn estimate<'r>(
 pub fn rank(
     specs: impl IntoIterator<Item = Spec>,
     shape: impl Into<Shape>,
-    sms: u32,
+    device: DeviceFacts,
     split: Option<Split>,
 ) -> Vec<Choice> {
     let rated: Vec<_> = specs.into_iter().map(RatedSpec::new).collect();
     let shape = shape.into();
-    let Ranking { groups } = Ranking::new(&rated, shape, sms, split, None);
+    let Ranking { groups } = Ranking::new(&rated, shape, device, split, None);
     let mut all = groups.concat();
     for Estimated { cycles, rated, run } in &mut all {
-        *cycles = rated.corrected(shape, sms, *run);
+        *cycles = rated.corrected(shape, device, *run);
     }
     all.sort_by(|a, b| a.cycles.total_cmp(&b.cycles));
     all.iter().map(Estimated::choice).collect()
@@ -230,10 +236,10 @@ pub fn rank(
 pub(crate) fn least_corrected<'r>(
     specs: impl IntoIterator<Item = &'r RatedSpec>,
     shape: Shape,
-    sms: u32,
+    device: DeviceFacts,
 ) -> f64 {
-    let Ranking { groups } = Ranking::new(specs, shape, sms, None, None);
-    let featured = Featured::of(&groups.concat(), shape, sms, 0.0);
+    let Ranking { groups } = Ranking::new(specs, shape, device, None, None);
+    let featured = Featured::of(&groups.concat(), shape, device, 0.0);
     let corrected = Featured::corrected::<CORRECTED>(&featured, Trees::of_choices());
     corrected.into_iter().map(|choice| choice.cycles).fold(f64::INFINITY, f64::min)
 }

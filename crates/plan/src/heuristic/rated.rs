@@ -11,6 +11,7 @@ use super::short::Short;
 use super::trees::{Trees, corrections};
 use super::wgmma::{LeastCycles, TileCycles, WgmmaModel};
 use crate::choice::Choice;
+use crate::device::DeviceFacts;
 
 /// The problem in which the trees correct a bound: rows and columns of tiles in a wave, waves, and
 /// stages of a tile. With 132 SMs, this wave is full.
@@ -79,8 +80,8 @@ impl RatedSpec {
     }
 
     /// Estimated cycles of a choice of this spec, corrected by all trees.
-    pub(super) fn corrected(&self, shape: Shape, sms: u32, run: RunChoice) -> f64 {
-        let placement = TilePlacement::new(self.spec, shape, sms);
+    pub(super) fn corrected(&self, shape: Shape, device: DeviceFacts, run: RunChoice) -> f64 {
+        let placement = TilePlacement::new(self.spec, shape, device);
         match self.features(&placement, run) {
             Some((cycles, features)) => {
                 let [correction] = corrections(Trees::of_choices(), [&features.map(Short::from)]);
@@ -115,13 +116,13 @@ impl RatedSpec {
         let shape = Shape::from([m, n, u64::from(STAGES * tile.k)]);
         let choice = Choice::plain(self.spec);
         let shape = if choice.swapped() { shape.swapped() } else { shape };
-        let sms = rows * columns * cluster.size();
-        let placement = TilePlacement::new(self.spec, shape, sms);
+        let device = DeviceFacts::new(rows * columns * cluster.size());
+        let placement = TilePlacement::new(self.spec, shape, device);
         let raster_rows = placement.raster_rows;
         let run = RunChoice { raster_rows, ..RunChoice::from(&choice) };
         let estimate = model.estimate(&placement, &model.of_tile(&placement), run).cycles;
         let least = model.least_cycles();
-        LeastCycles { stage: least.stage * self.corrected(shape, sms, run) / estimate, ..least }
+        LeastCycles { stage: least.stage * self.corrected(shape, device, run) / estimate, ..least }
     }
 
     /// A function that estimates the cycles of choices of this spec. What they have in common is

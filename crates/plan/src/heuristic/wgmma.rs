@@ -406,7 +406,7 @@ impl<'c> WgmmaModel<'c> {
         let of_gpc = placement
             .busiest_gpc(split, dependent_launch)
             .map_or(0.0, |busiest| traffic * busiest / clusters as f64 / BYTES_PER_CYCLE_OF_GPC);
-        let dram = traffic / self.constants.dram_bytes_per_cycle
+        let dram = placement.memory_factor * traffic / self.constants.dram_bytes_per_cycle
             + results * line_bytes / self.constants.d_line_bytes_per_cycle;
         let l2 =
             all_stages * cluster_m * cluster_n * sent / self.constants.l2_bytes_per_cycle_of_all;
