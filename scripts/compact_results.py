@@ -99,6 +99,7 @@ def run_line(name, report, note):
         command=command_text(report["command"]) if "command" in report else None,
         device=machine["device"],
         sm_count=machine["sm_count"],
+        memory_mb_per_second=machine.get("memory_mb_per_second") or None,
         power_limit_watts=significant(machine.get("power_limit_watts"), 4),
         driver=machine["driver"],
         cuda=machine["cuda"],

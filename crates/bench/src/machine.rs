@@ -18,6 +18,9 @@ pub struct Machine {
     pub l2_bytes: u64,
     /// Device memory, bytes.
     pub memory_bytes: u64,
+    /// Megabytes per second that it moves at most, from its clock and bus; 0 if that is not known.
+    #[serde(default)]
+    pub memory_mb_per_second: u32,
     /// The CUDA version that the driver supports, such as `13.0`.
     pub cuda: String,
     /// The driver's version; `None` without NVML.
@@ -39,6 +42,7 @@ impl Machine {
             sm_count: 132,
             l2_bytes: 60 << 20,
             memory_bytes: 1 << 37,
+            memory_mb_per_second: 4_916_736,
             cuda: "13.0".into(),
             driver: None,
             cublaslt: Some(CublasLtVersion { major: 13, minor: 1, patch: 0 }),
@@ -55,6 +59,7 @@ impl Machine {
             sm_count: properties.sm_count,
             l2_bytes: properties.l2_bytes,
             memory_bytes: properties.memory_bytes,
+            memory_mb_per_second: properties.memory_mb_per_second,
             cuda: properties.driver_version.to_string(),
             driver: driver_version(),
             cublaslt: cublaslt.map(CublasLt::version),

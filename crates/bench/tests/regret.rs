@@ -7,9 +7,6 @@ use std::path::Path;
 
 use pgemm_bench::{Judgement, judge};
 
-/// SMs of the device on which the timings were taken.
-const SMS: u32 = 132;
-
 /// Largest mean and largest 95th percentile of all problems whose kernels ran in turn, at one
 /// clock, and of all others. Timings of the others are less certain, so the fastest kernel is more
 /// often one that was lucky. Limits are a little above today's values. The project's aim for
@@ -39,7 +36,7 @@ fn picks_lose_little_on_stored_timings() {
     let results = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../benchmarks/results");
     let mut kinds = [Judgement::named("in turn"), Judgement::named("others")];
     for file in ["rule.jsonl", "survey.jsonl"] {
-        for mut judgement in judge(&results.join(file), SMS).expect("the results can be read") {
+        for mut judgement in judge(&results.join(file)).expect("the results can be read") {
             if judgement.run.as_str() < FASTER_STORES_SINCE {
                 let is_outdated =
                     |problem: &str| STORED_FASTER.iter().any(|types| problem.contains(types));
@@ -65,7 +62,7 @@ fn picks_lose_little_on_stored_timings() {
 #[test]
 fn picks_of_f64_and_f32_lose_little_on_stored_timings() {
     let results = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../benchmarks/results");
-    let runs = judge(&results.join("exact.jsonl"), SMS).expect("the results can be read");
+    let runs = judge(&results.join("exact.jsonl")).expect("the results can be read");
     for (dtype, problems, [most_mean, most_part]) in EXACT {
         let mut all = Judgement::named(dtype);
         runs.iter().filter(|run| run.run.ends_with(dtype)).for_each(|run| all.add(run.clone()));

@@ -65,6 +65,7 @@ pub fn run(args: &Args) -> Result<Verdict, Failure> {
                 "sm_count": properties.sm_count,
                 "l2_bytes": properties.l2_bytes,
                 "memory_bytes": properties.memory_bytes,
+                "memory_mb_per_second": properties.memory_mb_per_second,
                 "free_memory_bytes": free_bytes,
             })),
             "backend": { "auto": backend, "why": why },
@@ -150,10 +151,11 @@ pub fn run(args: &Args) -> Result<Verdict, Failure> {
 fn describe(properties: &DeviceProperties) -> String {
     let (major, minor) = properties.compute_capability;
     format!(
-        "{}, compute capability {major}.{minor}, {} SMs, {} L2, {} memory",
+        "{}, compute capability {major}.{minor}, {} SMs, {} L2, {} memory, {} GB/s",
         properties.name,
         properties.sm_count,
         output::bytes(properties.l2_bytes),
-        output::bytes(properties.memory_bytes)
+        output::bytes(properties.memory_bytes),
+        properties.memory_mb_per_second / 1000
     )
 }

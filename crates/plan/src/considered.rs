@@ -257,9 +257,9 @@ mod tests {
     /// both as the trees correct them.
     fn lost(table: &'static Table, shape: Shape, split: Option<Split>) -> f64 {
         let cycles = |choice| heuristic::cycles(&choice, shape, SMS);
-        let considered = table.considered(shape, SMS, None, split, true);
+        let considered = table.considered(shape, SMS.into(), None, split, true);
         let access = Access { groups: considered, shape, before: 0.0 };
-        let pick = Ranking::of_accesses(vec![access], SMS, split, None).next().unwrap();
+        let pick = Ranking::of_accesses(vec![access], SMS.into(), split, None).next().unwrap();
         let all = table.0.iter().flatten().flat_map(|tile| &tile.specs);
         let best = heuristic::rank(all.map(|rated| rated.spec), shape, SMS, split)[0];
         cycles(pick) / cycles(best)

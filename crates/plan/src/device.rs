@@ -52,3 +52,33 @@ impl From<u32> for DeviceFacts {
         DeviceFacts::new(sm_count)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Config, Major, Plan, Problem};
+    use pgemm_ir::Element;
+
+    #[test]
+    fn slower_memory_takes_longer_and_limits_leave_it_as_it_is() {
+        let h200 = DeviceFacts::new(132);
+        let h100 = h200.with_memory_mb_per_second(3_352_320);
+        assert!((1.46..1.47).contains(&h100.memory_factor()), "{}", h100.memory_factor());
+        assert_eq!(h200.memory_factor(), 1.0);
+        assert_eq!(h200.with_memory_mb_per_second(0), h200);
+        let limited = h100.limited_to(Some(66));
+        assert_eq!((limited.sm_count, limited.memory_factor()), (66, h100.memory_factor()));
+    }
+
+    /// What bounds this problem is how fast D is written. On an H100 the tuner found a 128×192 kernel
+    /// that takes 7 % less time than the pick for an H200 (run `2026-11-25-h100-tuned-1kk` of
+    /// `autotune.jsonl`).
+    #[test]
+    fn picks_follow_the_memory() {
+        let problem = Problem::new(8648, 10272, 32, Major::K, Major::K);
+        let config = Config::new(Element::Bf16);
+        let h200 = DeviceFacts::new(132);
+        let tile = |device: DeviceFacts| Plan::best(&problem, &config, device).unwrap().spec.tile;
+        assert_ne!(tile(h200), tile(h200.with_memory_mb_per_second(3_352_320)));
+    }
+}

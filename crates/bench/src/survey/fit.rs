@@ -2,8 +2,8 @@
 
 use std::path::Path;
 
-use pgemm_plan::Choice;
 use pgemm_plan::heuristic::{self, Constants, Shape};
+use pgemm_plan::{Choice, DeviceFacts};
 
 use super::judge::{Timings, timings_of};
 use crate::error::Result;
@@ -35,6 +35,7 @@ const MOST_SWEEPS: usize = 40;
 /// The timed choices of a problem.
 struct Timed {
     choices: Vec<TimedChoice>,
+    device: DeviceFacts,
 }
 
 /// A choice with the problem as its kernel sees it, the cycles of the repack kernels before, and the
@@ -65,13 +66,13 @@ pub struct Fit {
 ///
 /// # Errors
 /// The same as for [`judge`](super::judge()).
-pub fn fit(paths: &[&Path], sms: u32, mut progress: impl FnMut(usize, f64)) -> Result<Fit> {
+pub fn fit(paths: &[&Path], mut progress: impl FnMut(usize, f64)) -> Result<Fit> {
     let mut problems = vec![];
     for path in paths {
         problems.extend(timings_of(path)?.into_iter().filter_map(Timed::new));
     }
     let error = |constants: &Constants| -> f64 {
-        let sums = problems.iter().map(|timed| timed.error(constants, sms));
+        let sums = problems.iter().map(|timed| timed.error(constants));
         let (errors, weights) = sums.fold((0.0, 0.0), |all, own| (all.0 + own.0, all.1 + own.1));
         errors / f64::max(weights, f64::MIN_POSITIVE)
     };
@@ -114,20 +115,20 @@ pub fn fit(paths: &[&Path], sms: u32, mut progress: impl FnMut(usize, f64)) -> R
 }
 
 impl Timed {
-    fn new((key, timings): Timings) -> Option<Timed> {
+    fn new((key, timings, device): Timings) -> Option<Timed> {
         let best = timings.iter().map(|(_, us)| *us).min_by(f64::total_cmp)?;
         let timed = |(choice, us): (Choice, f64)| {
             let (shape, before) = key.shape_for(&choice)?;
             let cycles = (us * heuristic::NOMINAL_MHZ).ln();
             Some(TimedChoice { choice, shape, before, cycles, relative: (us / best).ln() })
         };
-        Some(Timed { choices: timings.into_iter().filter_map(timed).collect() })
+        Some(Timed { choices: timings.into_iter().filter_map(timed).collect(), device })
     }
 
     /// The weighted sum of squared errors of the logarithms, and the sum of the weights.
-    fn error(&self, constants: &Constants, sms: u32) -> (f64, f64) {
+    fn error(&self, constants: &Constants) -> (f64, f64) {
         let errors = self.choices.iter().map(|timed| {
-            let own = heuristic::cycles_with(constants, &timed.choice, timed.shape, sms);
+            let own = heuristic::cycles_with(constants, &timed.choice, timed.shape, self.device);
             let weight = (-timed.relative / REACH).exp() + LEAST_WEIGHT;
             (weight, (own + timed.before).ln() - timed.cycles)
         });
@@ -181,7 +182,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("survey.jsonl");
         fs::write(&path, lines).unwrap();
-        let fit = fit(&[&path], 132, |_, _| {}).unwrap();
+        let fit = fit(&[&path], |_, _| {}).unwrap();
         assert_eq!(fit.timings, 120);
         assert!(fit.after < 0.1 * fit.before, "{fit:?}");
         let launch = fit.constants.iter().find(|(name, ..)| name == "wgmma.launch_cycles").unwrap();

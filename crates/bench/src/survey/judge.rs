@@ -1,6 +1,6 @@
 //! [`Judgement`]: what the heuristic's picks lose among the choices that a survey timed.
 
-use std::collections::{BTreeMap, HashSet};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::fs;
 use std::path::Path;
 
@@ -9,11 +9,14 @@ use persistent_gemm::error::FileDamage;
 use persistent_gemm::measure::Elements;
 use persistent_gemm::stats::geometric_mean;
 use pgemm_ir::Element;
-use pgemm_plan::{Choice, Config, ProblemKey, Split, heuristic};
+use pgemm_plan::{Choice, Config, DeviceFacts, ProblemKey, Split, heuristic};
 use serde::Deserialize;
 
 use crate::error::{BenchError, Result};
 use crate::names::named_problem;
+
+/// SMs of an H100 SXM or H200, on which runs were measured that do not name them.
+const USUAL_SMS: u32 = 132;
 
 /// The least part of a time that is left for the kernel after the repack kernels. Less says nothing
 /// about the kernel.
@@ -65,6 +68,9 @@ struct Line {
     /// which has no problem. All other runs do.
     #[serde(default)]
     steady: bool,
+    /// The device, on the run's line, and the same of all lines of the run.
+    sm_count: Option<u32>,
+    memory_mb_per_second: Option<u32>,
     #[serde(default)]
     blocks: Vec<Block>,
     /// What ran in an atlas, beside its microseconds.
@@ -86,6 +92,12 @@ struct Line {
 }
 
 impl Line {
+    /// The device that the run was measured on. Runs that do not name its memory are of H200s.
+    fn device(&self) -> DeviceFacts {
+        let megabytes = self.memory_mb_per_second.unwrap_or(0);
+        DeviceFacts::new(self.sm_count.unwrap_or(USUAL_SMS)).with_memory_mb_per_second(megabytes)
+    }
+
     /// The kernel of an atlas with its microseconds.
     fn picked(&mut self) -> Option<Block> {
         let (kernel, us) = (self.kernel.take()?, self.us.as_f64()?);
@@ -116,15 +128,17 @@ struct Block {
     choices: Vec<(String, Option<f64>)>,
 }
 
-/// What the heuristic's picks lose on `sms` SMs, for each run of a file in the compact form.
+/// What the heuristic's picks lose, for each run of a file in the compact form, on the device of the
+/// run.
 ///
 /// # Errors
 /// [`Error::Io`], or [`BenchError::Report`] if a line cannot be read.
-pub fn judge(path: &Path, sms: u32) -> Result<Vec<Judgement>> {
+pub fn judge(path: &Path) -> Result<Vec<Judgement>> {
     let mut runs: BTreeMap<String, Vec<(f64, String)>> = BTreeMap::new();
     for line in lines(path)? {
+        let device = line.device();
         let Some(problem) = line.problem else { continue };
-        let regret = key_of(&problem).and_then(|key| regret(&key, &line.blocks, sms));
+        let regret = key_of(&problem).and_then(|key| regret(&key, &line.blocks, device));
         runs.entry(line.run).or_default().extend(regret.map(|regret| (regret, problem)));
     }
     let judgement = |(run, regrets): (String, Vec<(f64, String)>)| {
@@ -142,14 +156,14 @@ pub fn judge(path: &Path, sms: u32) -> Result<Vec<Judgement>> {
 ///
 /// # Errors
 /// The same as for [`judge`].
-pub fn features(path: &Path, sms: u32) -> Result<String> {
+pub fn features(path: &Path) -> Result<String> {
     let mut table =
         format!("run,problem,cycles,estimate,before,{}\n", heuristic::FEATURE_NAMES.join(","));
     for line in lines(path)? {
         let Some(key) = line.problem.as_deref().and_then(key_of) else { continue };
         for (choice, us) in timings(&line.blocks) {
             let Some((shape, before)) = key.shape_for(&choice) else { continue };
-            let found = heuristic::features_of(&choice, shape, sms);
+            let found = heuristic::features_of(&choice, shape, line.device());
             let Some((estimate, mut features)) = found else { continue };
             features[heuristic::STEADY] = f32::from(u8::from(line.steady));
             // The trees correct kernels without the repack kernels before them.
@@ -178,7 +192,14 @@ fn lines(path: &Path) -> Result<Vec<Line>> {
     })?;
     let steady: HashSet<String> =
         lines.iter().filter(|line| line.steady).map(|line| line.run.clone()).collect();
+    let devices: HashMap<String, [Option<u32>; 2]> = lines
+        .iter()
+        .filter(|line| line.sm_count.is_some())
+        .map(|line| (line.run.clone(), [line.sm_count, line.memory_mb_per_second]))
+        .collect();
     for line in &mut lines {
+        let device = devices.get(&line.run).copied().unwrap_or_default();
+        [line.sm_count, line.memory_mb_per_second] = device;
         line.steady = line.blocks.is_empty() || steady.contains(&line.run);
         let others = [line.tried(), line.picked()];
         let Line { blocks, contestants, .. } = line;
@@ -192,15 +213,18 @@ fn lines(path: &Path) -> Result<Vec<Line>> {
     Ok(lines)
 }
 
-/// A problem with its timed choices and their microseconds.
-pub(super) type Timings = (ProblemKey, Vec<(Choice, f64)>);
+/// A problem with its timed choices and their microseconds, and the device.
+pub(super) type Timings = (ProblemKey, Vec<(Choice, f64)>, DeviceFacts);
 
 /// The problems of a file with their timed choices.
 ///
 /// # Errors
 /// The same as for [`judge`].
 pub(super) fn timings_of(path: &Path) -> Result<Vec<Timings>> {
-    let timed = |line: Line| Some((key_of(line.problem.as_deref()?)?, timings(&line.blocks)));
+    let timed = |line: Line| {
+        let device = line.device();
+        Some((key_of(line.problem.as_deref()?)?, timings(&line.blocks), device))
+    };
     Ok(lines(path)?.into_iter().filter_map(timed).collect())
 }
 
@@ -232,8 +256,8 @@ fn timings(blocks: &[Block]) -> Vec<(Choice, f64)> {
 
 /// The time of the choice with the least estimate over the shortest time. `None` if nothing was
 /// timed.
-fn regret(key: &ProblemKey, blocks: &[Block], sms: u32) -> Option<f64> {
-    let estimate = |(choice, us): (Choice, f64)| Some((key.cycles(&choice, sms)?, us));
+fn regret(key: &ProblemKey, blocks: &[Block], device: DeviceFacts) -> Option<f64> {
+    let estimate = |(choice, us): (Choice, f64)| Some((key.cycles(&choice, device)?, us));
     let timed: Vec<(f64, f64)> = timings(blocks).into_iter().filter_map(estimate).collect();
     let pick = timed.iter().min_by(|a, b| a.0.total_cmp(&b.0))?.1;
     let best = timed.iter().map(|(_, us)| *us).min_by(f64::total_cmp)?;
@@ -292,10 +316,34 @@ mod tests {
             format!(r#"{{"run":"atlas",{problem},"kernel":"{kernel}","us":50.0,"ratio":[1,1,1]}}"#),
         ];
         fs::write(&path, text.join("\n")).unwrap();
-        let table = features(&path, 132).unwrap();
+        let table = features(&path).unwrap();
         let last = |line: &str| line.rsplit(',').next().map(str::to_owned);
         let steady: Vec<_> = table.lines().skip(1).filter_map(last).collect();
         assert_eq!(steady, ["0", "1", "1"]);
+    }
+
+    /// An H100 moves the same bytes in 1.47 times the cycles of an H200.
+    #[test]
+    fn features_are_those_of_the_device_of_a_run() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("devices.jsonl");
+        let kernel = "bf16-kk-bf16-128x128x64-s6-p2-c2x1:whole:8:dependent";
+        let timed = |run: &str| {
+            let problem = r#""problem":"bf16 kk 8192x8192x64""#;
+            format!(r#"{{"run":"{run}",{problem},"kernel":"{kernel}","us":50.0,"ratio":[1,1,1]}}"#)
+        };
+        let text = [
+            r#"{"run":"h100","sm_count":132,"memory_mb_per_second":3352320}"#.to_owned(),
+            timed("h100"),
+            r#"{"run":"h200","sm_count":132}"#.to_owned(),
+            timed("h200"),
+        ];
+        fs::write(&path, text.join("\n")).unwrap();
+        let table = features(&path).unwrap();
+        let estimate = |line: &str| line.split(',').nth(3)?.parse::<f64>().ok();
+        let estimates: Vec<f64> = table.lines().skip(1).filter_map(estimate).collect();
+        let [h100, h200] = estimates[..] else { panic!("{table}") };
+        assert!(h100 > 1.1 * h200 && h100 < 1.47 * h200, "{h100}, {h200}");
     }
 
     #[test]
@@ -311,7 +359,7 @@ mod tests {
 "#
         );
         fs::write(&path, text).unwrap();
-        let [(_, timings)] = &timings_of(&path).unwrap()[..] else { panic!() };
+        let [(_, timings, _)] = &timings_of(&path).unwrap()[..] else { panic!() };
         let found: Vec<(String, f64)> =
             timings.iter().map(|(choice, us)| (choice.spec.to_string(), *us)).collect();
         let expected = [(&pick, 100.0), (&other, 80.0)];
@@ -332,17 +380,17 @@ mod tests {
 "#
         );
         fs::write(&path, &text).unwrap();
-        let [judgement] = &judge(&path, 132).unwrap()[..] else { panic!() };
+        let [judgement] = &judge(&path).unwrap()[..] else { panic!() };
         assert_eq!(judgement.regrets, [(2.0, "bf16 kk 16x8192x8192".to_owned())]);
         assert_eq!((judgement.mean(), judgement.quantile(0.95)), (Some(2.0), Some(2.0)));
 
         // Something disturbed the block: the peer took twice as long after it as before.
         let disturbed = text.replace("[10.0,10.0]", "[10.0,20.0]");
         fs::write(&path, disturbed).unwrap();
-        let [judgement] = &judge(&path, 132).unwrap()[..] else { panic!() };
+        let [judgement] = &judge(&path).unwrap()[..] else { panic!() };
         assert_eq!(judgement.mean(), Some(1.0));
 
         fs::write(&path, "{\n").unwrap();
-        assert!(matches!(judge(&path, 132), Err(BenchError::Report { .. })));
+        assert!(matches!(judge(&path), Err(BenchError::Report { .. })));
     }
 }

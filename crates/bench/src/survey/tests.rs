@@ -114,7 +114,7 @@ fn options_that_measure_nothing_are_refused() {
 #[test]
 fn long_problems_are_seen_coming() {
     let options = SurveyOptions::default();
-    let seconds = |key: ProblemKey| options.seconds(&key, &options.choices(&key, SMS), SMS);
+    let seconds = |key: ProblemKey| options.seconds(&key, &options.choices(&key, SMS), SMS.into());
     assert!(seconds(key(8192, 8192, 8192)) < 3.0);
     assert!(seconds(key(65536, 65536, 65536)) > MAX_PROBLEM_SECONDS);
 }

@@ -17,7 +17,7 @@ pub fn judge(paths: &[PathBuf]) -> Result<Verdict, Failure> {
     let mut table =
         output::table(["run", "problems", "mean", "95 %", "worst", "problem"], &["problems"]);
     for path in paths {
-        for judgement in pgemm_bench::judge(path, USUAL_SMS)? {
+        for judgement in pgemm_bench::judge(path)? {
             let number = |value: Option<f64>| value.map_or("–".to_owned(), |v| format!("{v:.4}"));
             let worst = judgement.regrets.last();
             table.add_row([
@@ -36,7 +36,7 @@ pub fn judge(paths: &[PathBuf]) -> Result<Verdict, Failure> {
 
 /// Prints the timings of a file with the features of their estimates.
 pub fn features(path: &Path) -> Result<Verdict, Failure> {
-    output::text(&pgemm_bench::features(path, USUAL_SMS)?)?;
+    output::text(&pgemm_bench::features(path)?)?;
     Ok(Verdict::Fine)
 }
 
@@ -59,7 +59,7 @@ pub fn fit(paths: &[PathBuf]) -> Result<Verdict, Failure> {
     let progress = |sweep, error: f64| {
         output::note(format!("sweep {}: root mean square error {:.4}", sweep + 1, error.sqrt()));
     };
-    let fit = pgemm_bench::fit(&paths, USUAL_SMS, progress)?;
+    let fit = pgemm_bench::fit(&paths, progress)?;
     let mut table = output::table(["constant", "now", "fitted"], &["now", "fitted"]);
     for (name, now, fitted) in fit.constants {
         table.add_row([name, format!("{now:.4}"), format!("{fitted:.4}")]);

@@ -17,6 +17,7 @@ fn device() -> DeviceProperties {
         l2_bytes: 60 << 20,
         shared_memory_per_cta_bytes: 232_448,
         memory_bytes: 1 << 37,
+        memory_mb_per_second: 4_916_736,
         driver_version: DriverVersion { major: 13, minor: 0 },
     }
 }

@@ -146,7 +146,7 @@ mod tests {
                 .unwrap_or_else(|_| "bf16-kk-bf16-128x128x64-s4-w2-c2x1".parse().unwrap()),
         );
         let typical = Problem::new(512, 512, 512, Major::K, Major::K);
-        let error = spec(&named, &typical, Goal::Throughput, 132).unwrap_err().to_string();
+        let error = spec(&named, &typical, Goal::Throughput, 132.into()).unwrap_err().to_string();
         assert!(error.contains("cluster") || error.contains("launched"), "{error}");
     }
 }

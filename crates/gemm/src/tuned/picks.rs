@@ -198,6 +198,7 @@ mod tests {
             l2_bytes: 50 << 20,
             shared_memory_per_cta_bytes: 227 << 10,
             memory_bytes: 141 << 30,
+            memory_mb_per_second: 4_916_736,
             driver_version: crate::driver::MINIMUM_DRIVER,
         };
         let one = device(1, "NVIDIA H200");

@@ -177,7 +177,7 @@ mod tests {
     fn widths_that_only_add_padding_are_left_out() {
         let widths = |n: u64| {
             let Bounds { wide, .. } =
-                Bounds::new([512, n, 512], Shape::from([512, n, 512]), 132, None);
+                Bounds::new([512, n, 512], Shape::from([512, n, 512]), 132.into(), None);
             (1..STEPS).filter(|steps| !wide[*steps]).map(|steps| 8 * steps).collect::<Vec<_>>()
         };
         // Six tiles of 96 columns are as many as of 104 or 112; four of 144 are as many as of 152.

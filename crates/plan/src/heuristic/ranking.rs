@@ -218,11 +218,11 @@ fn estimate<'r>(
 pub fn rank(
     specs: impl IntoIterator<Item = Spec>,
     shape: impl Into<Shape>,
-    device: DeviceFacts,
+    device: impl Into<DeviceFacts>,
     split: Option<Split>,
 ) -> Vec<Choice> {
     let rated: Vec<_> = specs.into_iter().map(RatedSpec::new).collect();
-    let shape = shape.into();
+    let (shape, device) = (shape.into(), device.into());
     let Ranking { groups } = Ranking::new(&rated, shape, device, split, None);
     let mut all = groups.concat();
     for Estimated { cycles, rated, run } in &mut all {

@@ -41,7 +41,7 @@ fn choices_come_in_the_order_of_their_estimates() {
     let (k, element) = (OperandMajor::K, Element::Bf16);
     let table = rated([element; 2], element, k, k);
     let extents = [1000, 3000, 5000];
-    let choices: Vec<_> = Ranking::new(table, extents, 132, None, None).collect();
+    let choices: Vec<_> = Ranking::new(table, extents, 132.into(), None, None).collect();
     let corrected = |choice: &Choice| cycles(choice, extents, 132);
     let estimate = |choice: &Choice| features_of(choice, extents, 132).unwrap().0;
     let (first, others) = choices.split_at(ranking::CORRECTED);
@@ -62,7 +62,7 @@ fn smaller_elements_are_multiplied_faster() {
         let k = OperandMajor::K;
         let table = rated([operand; 2], output, k, k);
         let extents = [8192; 3];
-        let best = Ranking::new(table, extents, 132, None, None).next().unwrap();
+        let best = Ranking::new(table, extents, 132.into(), None, None).next().unwrap();
         cycles(&best, extents, 132) / NOMINAL_MHZ
     };
     let halves = microseconds(Element::Bf16, Element::Bf16);
@@ -91,7 +91,7 @@ fn every_type_of_the_table_has_kernels_and_the_catalogue_has_no_other() {
 #[test]
 fn pairs_of_sms_fill_one_after_the_other() {
     let spec = spec("bf16-kk-bf16-64x64x64-s10-w1-c1x1");
-    let placement = TilePlacement::new(spec, [64; 3].into(), 132);
+    let placement = TilePlacement::new(spec, [64; 3].into(), 132.into());
     let busiest = [0, 1, 66, 67, 132, 133, 200].map(|units| placement.in_pair(units));
     assert_eq!(busiest, [0.0, 1.0, 1.0, 2.0, 2.0, 3.0, 4.0]);
 }
@@ -99,7 +99,7 @@ fn pairs_of_sms_fill_one_after_the_other() {
 #[test]
 fn splits_fill_one_wave() {
     let splits = |name: &str, extents: [u64; 3]| {
-        TilePlacement::new(spec(name), extents.into(), 132).splits().collect::<Vec<_>>()
+        TilePlacement::new(spec(name), extents.into(), 132.into()).splits().collect::<Vec<_>>()
     };
     let small = "bf16-kk-bf16-64x64x64-s10-w1-c1x1";
     assert_eq!(splits(small, [64, 640, 4096]), [Split::StreamK, Split::SplitK(13)]);
@@ -122,7 +122,7 @@ fn raster_groups_are_near_square_and_equal() {
 #[test]
 fn the_clusters_of_part_of_a_wave_are_spread_by_the_launch() {
     let busiest = |extents, name, split| {
-        let placement = TilePlacement::new(spec(name), as_it_lies(extents), 132);
+        let placement = TilePlacement::new(spec(name), as_it_lies(extents), 132.into());
         let busiest = [true, false].map(|dependent| placement.busiest_gpc(split, dependent));
         assert_eq!(placement.may_be_serial(split), busiest[0] > busiest[1], "{name} {split:?}");
         busiest
