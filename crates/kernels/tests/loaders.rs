@@ -11,7 +11,7 @@ use pgemm_emulator::{Options, Schedule as Order};
 use pgemm_kernels::{GemmKernel, LEAST_BYTES_FOR_THREADS, Spec, SpecError};
 
 /// Every major, both operands and each alone, all depths of a stage, one and two consumers.
-const SPECS: [&str; 15] = [
+const SPECS: [&str; 19] = [
     "bf16-kk-bf16-64x64x64-s4-w1-c1x1-threads_ab",
     "bf16-kn-bf16-64x64x64-s4-w1-c1x1-threads_ab",
     "bf16-mk-f32-64x64x64-s4-w1-c1x1-threads_ab",
@@ -27,6 +27,10 @@ const SPECS: [&str; 15] = [
     "e4m3-kkm-bf16-128x80x256-s3-w2-c1x2-p128-threads_b",
     "bf16-kn-bf16-128x64x64-s4-w2-c2x1-threads_a",
     "bf16-mk-bf16-64x64x64-s4-w1-c1x2-threads_b",
+    "bf16-kk-bf16-64x24x64-s9-w1-c1x1-threads_ab",
+    "f16-kkm-f32-64x40x64-s3-w1-c1x1-threads_a",
+    "s8-kk-s32-64x32x128-s3-w1-c1x1-threads_ab",
+    "e4m3-kk-bf16-64x40x128-s3-w1-c1x1-threads_ab",
 ];
 
 fn spec(name: &str) -> Spec {
@@ -60,6 +64,19 @@ fn tiles_are_split_and_products_batched() {
         let case = Case::ragged(&spec(name), [1, 2], 5);
         let case = case.batch(2, [false, off % 2 == 0, false]).scaled(2.0, -0.5, CPlace::InPlace);
         check(name, Case { operands_off: off, clusters: 2, ..case.split(2, 3, false) });
+    }
+}
+
+/// The only stage of such a product is passed on without loads behind it, and most of its lines are
+/// beyond the matrices.
+#[test]
+fn products_may_be_smaller_than_a_tile() {
+    for (majors, off) in ["kk", "kn", "mk", "mn"].iter().zip([0, 1, 3, 7]) {
+        let name = format!("bf16-{majors}-bf16-64x24x64-s3-w1-c1x1-threads_ab");
+        for (m, n, k) in [(23, 23, 23), (17, 5, 64), (40, 24, 65)] {
+            let case = Case { m, n, k, operands_off: off, ..Case::ragged(&spec(&name), [1, 1], 1) };
+            check(&name, Case { clusters: 2, ..case.batch(5, [false; 3]) });
+        }
     }
 }
 

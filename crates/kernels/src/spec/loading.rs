@@ -65,10 +65,10 @@ impl Spec {
 
     /// Whether threads pass on the last stage of a tile apart from the others, without loads behind
     /// it. Small kernels whose CTAs share an SM do so if threads load both operands: their tiles
-    /// often have few stages, and the instructions of these threads bound them. On an H100 batches
-    /// of 23×23×23 and similar ones took 8 to 13 % less time so
-    /// (`pgemm bench`-like rounds of `pgemm atlas --problem`, 2026-11-25). Where TMA loads one of the
-    /// operands, it took from 3 % less to 16 % more. With rows longer than a swizzle, ptxas spills.
+    /// often have few stages, and the instructions of these threads bound them. On an H100 they
+    /// took from 12 % less to 3 % more time so in 15 problems, and the same kernels with one operand
+    /// loaded by TMA from 3 % less to 16 % more (runs `2026-11-25-atlas-h100-last-stage-*` of
+    /// `benchmarks/results`). With rows longer than a swizzle, ptxas spills.
     pub(crate) fn passes_last_stage_apart(&self) -> bool {
         let by_threads = [Side::M, Side::N].map(|side| self.loader(side) == Loader::Threads);
         by_threads == [true; 2]
