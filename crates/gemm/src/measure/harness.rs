@@ -116,9 +116,22 @@ impl Harness {
             verifications.push(verifier.verify(&mut **contestant, self.stream())?);
         }
         drop(verifier);
-        let mut timer = SliceTimer::new(self, contestants, operands.count())?;
-        let measurement = protocol::measure(&mut timer, protocol)?;
+        let measurement = self.race_verified(operands, contestants, protocol)?;
         Ok(Race { verifications, measurement })
+    }
+
+    /// Measures contestants together that were verified before.
+    ///
+    /// # Errors
+    /// The error that prevents a contestant from running.
+    pub fn race_verified(
+        &self,
+        operands: &OperandSets,
+        contestants: &mut [&mut dyn Contestant],
+        protocol: &Protocol,
+    ) -> Result<Measurement> {
+        let mut timer = SliceTimer::new(self, contestants, operands.count())?;
+        protocol::measure(&mut timer, protocol)
     }
 }
 

@@ -14,7 +14,7 @@ use crate::error::Error;
 use crate::gemm::Gemm;
 use crate::measure::{
     Contestant, Elements, GemmContestant, Harness, MeasureError, Measurement, OperandSets,
-    Protocol, Race,
+    Protocol, Verifier,
 };
 use crate::stats::Summary;
 use crate::tuned::{Platform, Timing, TuneOptions, TuneResult};
@@ -80,11 +80,13 @@ impl Tuner {
         let facts = device.properties().into();
         let plans = plans(key, facts)?;
         let operands = self.harness.operands(&key.problem(), Elements::of(key), SEED)?;
-        let peer = first_entry(device, &operands, &key.config(), plans)?;
+        let mut peer = first_entry(device, &operands, &key.config(), plans)?;
         let candidates = candidates(key, facts, &peer.candidate, self.options.trials);
         let heuristic = peer.candidate;
-        let harness = &self.harness;
-        let mut timer = DeviceTimer { harness, operands, peer, entered: Vec::new() };
+        let (harness, operands) = (&self.harness, &operands);
+        let verifier = Verifier::new(operands)?;
+        verifier.verify(&mut peer, harness.stream())?;
+        let mut timer = DeviceTimer { harness, operands, verifier, peer, entered: Vec::new() };
         let Search { trials, finalist } = search(&mut timer, &candidates, &self.options, progress)?;
         Ok(TuneResult::new(*key, heuristic, self.options, trials, finalist))
     }
@@ -150,10 +152,11 @@ impl Contestant for Entry {
     }
 }
 
-/// A timer on the GPU. Kernels are loaded for their first race and stay loaded.
+/// A timer on the GPU. Kernels are loaded and verified for their first race, and stay loaded.
 struct DeviceTimer<'a> {
     harness: &'a Harness,
-    operands: Arc<OperandSets>,
+    operands: &'a Arc<OperandSets>,
+    verifier: Verifier<'a>,
     peer: Entry,
     entered: Vec<(Choice, Result<Entry, String>)>,
 }
@@ -162,37 +165,23 @@ impl Timer for DeviceTimer<'_> {
     fn race(&mut self, candidates: &[Choice], effort: Effort) -> Result<Vec<Run>> {
         for candidate in candidates {
             if !self.entered.iter().any(|(entered, _)| entered == candidate) {
-                let entry = Entry::new(self.harness.device(), &self.operands, *candidate);
-                self.entered.push((*candidate, entry.map_err(|error| error.to_string())));
+                let entry = self.enter(*candidate)?;
+                self.entered.push((*candidate, entry));
             }
         }
-        let measurement = loop {
-            let mut runnable: Vec<&mut dyn Contestant> = vec![&mut self.peer];
-            runnable.extend(
-                self.entered
-                    .iter_mut()
-                    .filter(|(candidate, _)| candidates.contains(candidate))
-                    .filter_map(|(_, entry)| entry.as_mut().ok())
-                    .map(|entry| entry as &mut dyn Contestant),
-            );
-            if runnable.len() == 1 {
-                break None;
-            }
-            let protocol = protocol(effort, runnable.len());
-            match self.harness.race(&self.operands, &mut runnable, &protocol) {
-                Ok(Race { measurement, .. }) => break Some(measurement),
-                // A candidate that computes wrongly leaves, and the others begin again.
-                Err(MeasureError::WrongResult { contestant, set, rows, finding }) => {
-                    let wrong = self.entered.iter_mut().find(|(_, entry)| {
-                        entry.as_ref().is_ok_and(|entry| entry.name == contestant)
-                    });
-                    let error = MeasureError::WrongResult { contestant, set, rows, finding };
-                    match wrong {
-                        Some((_, entry)) => *entry = Err(error.to_string()),
-                        None => return Err(error.into()),
-                    }
-                }
-                Err(error) => return Err(error.into()),
+        let mut runnable: Vec<&mut dyn Contestant> = vec![&mut self.peer];
+        runnable.extend(
+            self.entered
+                .iter_mut()
+                .filter(|(candidate, _)| candidates.contains(candidate))
+                .filter_map(|(_, entry)| entry.as_mut().ok())
+                .map(|entry| entry as &mut dyn Contestant),
+        );
+        let measurement = match runnable.len() {
+            1 => None,
+            count => {
+                let protocol = protocol(effort, count);
+                Some(self.harness.race_verified(self.operands, &mut runnable, &protocol)?)
             }
         };
         // The candidates that ran, in the order of the race. The peer is the first.
@@ -205,6 +194,23 @@ impl Timer for DeviceTimer<'_> {
 }
 
 impl DeviceTimer<'_> {
+    /// Loads and verifies a candidate. One that cannot run or computes wrongly leaves with the
+    /// reason.
+    ///
+    /// # Errors
+    /// An error of the device that keeps results from being compared.
+    fn enter(&self, candidate: Choice) -> Result<Result<Entry, String>> {
+        let mut entry = match Entry::new(self.harness.device(), self.operands, candidate) {
+            Ok(entry) => entry,
+            Err(error) => return Ok(Err(error.to_string())),
+        };
+        match self.verifier.verify(&mut entry, self.harness.stream()) {
+            Ok(_) => Ok(Ok(entry)),
+            Err(error @ MeasureError::WrongResult { .. }) => Ok(Err(error.to_string())),
+            Err(error) => Err(error.into()),
+        }
+    }
+
     fn run_of(&self, candidate: &Choice, ran: &[Choice], measurement: Option<&Measurement>) -> Run {
         let entered = self.entered.iter().find(|(entered, _)| entered == candidate);
         if let Some((_, Err(why))) = entered {
