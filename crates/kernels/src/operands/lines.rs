@@ -7,8 +7,9 @@
 //! the matrices of the batch. Chunks at the two ends of the batch, which have units that are partly
 //! outside, are loaded again element by element.
 //!
-//! Small kernels are bound by the instructions of these threads. They leave out what does not
-//! exist: the loads of stages behind the last one, and passes that lie outside of the matrix.
+//! Small kernels are bound by the instructions of these threads. Some pass on the last stage of a
+//! tile apart from the others: nothing is loaded behind it, and lines that lie outside of the matrix
+//! are not shifted.
 
 use pgemm_ir::{KernelBuilder, OperandMajor, Special, Val, ty};
 
@@ -240,7 +241,7 @@ impl<'k, 'o> TileLines<'k, 'o> {
         self.store_chunk(stage, pass, std::array::from_fn(|i| words[i] & masks[i]));
     }
 
-    /// The words of a chunk, with those beyond the end of K.
+    /// The words of a chunk, elements beyond the end of K included.
     fn words(&self, shift: &Shift<'k>, (low, high): &ChunkUnits<'k>) -> Words<'k> {
         let [low, high] = [low, high].map(|unit| std::array::from_fn(|i| unit[i]));
         shift.down(&low, &high)

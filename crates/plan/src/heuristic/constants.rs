@@ -87,7 +87,8 @@ constants! {
         /// Bytes that one pair of SMs (TPC) moves from and to L2 and DRAM per cycle, if each byte
         /// moves once.
         bytes_per_cycle_of_pair,
-        /// Bytes that DRAM moves per cycle.
+        /// Bytes that the DRAM of an H200 moves per cycle. That of other devices moves as many more
+        /// or fewer as its bandwidth says.
         dram_bytes_per_cycle,
         /// Bytes of L2 lines of D that are written per cycle. A line that two boxes share counts
         /// twice.
