@@ -1,26 +1,24 @@
 #!/usr/bin/env python3
 """Measures the populations that docs/performance.md reports against cuBLASLt's first pick, on all GPUs of the machine at once, and
-prints a line for each.
+prints the scores of each (`pgemm atlas --show`).
 
 Each population is divided into parts of about 100 problems, and each GPU takes the next part when it is done with one. The
 problems are drawn by --seed. A run that was interrupted, or that --limit ended, goes on where it stopped if it is started again
-with the same folder and seed. Needs the command pgemm ($PGEMM, default target/release/pgemm) and cuBLASLt (docs/benchmarking.md
+with the same folder and seed. CUDA_VISIBLE_DEVICES limits the GPUs. Needs the command pgemm ($PGEMM, default target/release/pgemm) and cuBLASLt (docs/benchmarking.md
 says where it is looked for).
 
     scripts/populations.py --seed 7 --out populations
     scripts/populations.py --seed 7 --out populations --only bf16-any,f64 --limit 500
-    scripts/populations.py --out populations --show     # the lines of what is there, without a GPU
+    scripts/populations.py --out populations --show     # the scores of what is there, without a GPU
 """
 
 import argparse
-import collections
-import json
 import math
 import os
 import pathlib
 import queue
+import shutil
 import signal
-import statistics
 import subprocess
 import sys
 import threading
@@ -52,11 +50,6 @@ POPULATIONS = [
     ("s8-others", "eights", 110, ["--dtype", "s8", *OTHER_MAJORS]),
 ]
 
-REGIMES = ("launch", "memory", "compute")
-
-# Who we are in the faults of a problem.
-OURS = "persistent-gemm"
-
 
 def parts(name, population, count, options, seed):
     """The parts of a population: their names, and the arguments of `pgemm atlas`."""
@@ -69,14 +62,29 @@ def parts(name, population, count, options, seed):
         yield f"{name}-{part}", ["--population", population, *drawn, "--seed", str(seed), *options]
 
 
+def command():
+    """The path of pgemm."""
+    path = shutil.which(os.environ.get("PGEMM", "target/release/pgemm"))
+    if not path:
+        sys.exit("populations.py: pgemm was not found. Build it with `cargo build --release -p pgemm`, or name it in PGEMM.")
+    return path
+
+
 def gpus():
-    listed = subprocess.run(["nvidia-smi", "--query-gpu=uuid", "--format=csv,noheader"], capture_output=True, text=True, check=True)
+    """The GPUs that CUDA_VISIBLE_DEVICES names, or all of the machine."""
+    if visible := os.environ.get("CUDA_VISIBLE_DEVICES"):
+        return visible.split(",")
+    if not shutil.which("nvidia-smi"):
+        sys.exit("populations.py: nvidia-smi was not found. Name the GPUs in CUDA_VISIBLE_DEVICES, or use --show, which needs none.")
+    listed = subprocess.run(["nvidia-smi", "--query-gpu=uuid", "--format=csv,noheader"], capture_output=True, text=True)
+    if listed.returncode or not listed.stdout.strip():
+        sys.exit(f"populations.py: nvidia-smi lists no GPU: {(listed.stdout + listed.stderr).strip()}")
     return listed.stdout.split()
 
 
 def measure(work, out, limit):
     """Runs the parts on all GPUs. Returns whether every part came to its end."""
-    devices = gpus()
+    pgemm, devices = command(), gpus()
     waiting = queue.SimpleQueue()
     for part in work:
         waiting.put(part)
@@ -91,20 +99,22 @@ def measure(work, out, limit):
             except queue.Empty:
                 return
             file = out / f"{name}.jsonl"
-            command = [os.environ.get("PGEMM", "target/release/pgemm"), "atlas", *arguments, "--against", "cublaslt"]
-            command += ["--processes", str(processes), "--json", str(file)] + ["--resume"] * file.exists()
+            words = [pgemm, "atlas", *arguments, "--against", "cublaslt", "--processes", str(processes), "--json", str(file)]
+            words += ["--resume"] * file.exists()
             begun = time.monotonic()
             with open(out / f"{name}.log", "w", encoding="utf-8") as log:
                 environment = os.environ | {"CUDA_VISIBLE_DEVICES": uuid}
-                process = subprocess.Popen(command, stdout=log, stderr=log, env=environment)
+                process = subprocess.Popen(words, stdout=log, stderr=log, env=environment)
                 try:
                     status = process.wait(left)
                 except subprocess.TimeoutExpired:
                     process.send_signal(signal.SIGINT)
                     status = process.wait()
+            said = "done"
             if status:
                 failed.append(name)
-            print(f"{name}: {time.monotonic() - begun:.0f} s, exit status {status}", file=sys.stderr, flush=True)
+                said = f"exit status {status}, see {log.name}"
+            print(f"{name}: {time.monotonic() - begun:.0f} s, {said}", file=sys.stderr, flush=True)
 
     threads = [threading.Thread(target=run, args=(uuid,)) for uuid in devices]
     for thread in threads:
@@ -114,36 +124,15 @@ def measure(work, out, limit):
     return not failed and waiting.empty()
 
 
-def rows(out, name):
-    """The problems that were measured of a population."""
-    for file in sorted(out.glob(f"{name}-[0-9].jsonl")):
-        for line in file.read_text(encoding="utf-8").splitlines():
-            row = json.loads(line)
-            if "problem" in row:
-                yield row
-
-
 def show(out):
-    print("| population | problems | comparable | mean | launch | memory | compute | below 0.97 | lowest | ours wrong |")
-    print("|---|---|---|---|---|---|---|---|---|---|")
+    """Prints the scores of each population that the folder has. Returns whether all of our results are right."""
+    right = True
     for name, *_ in POPULATIONS:
-        found = list(rows(out, name))
-        if not found:
-            continue
-        ratios = collections.defaultdict(list)
-        lowest = (math.inf, "")
-        for row in found:
-            for peer in row.get("peers") or []:
-                ratio = statistics.median(peer["ratio"])
-                ratios["all"].append(ratio)
-                ratios[row["regime"]].append(ratio)
-                lowest = min(lowest, (ratio, row["problem"]))
-        faults = [fault for row in found for fault in row.get("faults") or []]
-        wrong = sum(fault["who"] == OURS and fault["wrong"] for fault in faults)
-        means = [f"{statistics.geometric_mean(ratios[key]):.3f}" if ratios[key] else "–" for key in ("all", *REGIMES)]
-        count = len(ratios["all"])
-        below = f"{100 * sum(ratio < 0.97 for ratio in ratios['all']) / count:.1f} %" if count else "–"
-        print(f"| {name} | {len(found)} | {count} | {' | '.join(means)} | {below} | {lowest[0]:.3f} ({lowest[1]}) | {wrong} |")
+        if files := sorted(out.glob(f"{name}-[0-9].jsonl")):
+            print(f"\n== {name}", flush=True)
+            shown = subprocess.run([command(), "atlas", *(word for file in files for word in ("--show", str(file)))])
+            right = right and shown.returncode == 0
+    return right
 
 
 def main():
@@ -152,7 +141,7 @@ def main():
     parser.add_argument("--out", type=pathlib.Path, required=True, metavar="FOLDER")
     parser.add_argument("--only", metavar="NAMES", help="these populations, separated by commas: " + ", ".join(name for name, *_ in POPULATIONS))
     parser.add_argument("--limit", type=float, default=math.inf, metavar="SECONDS", help="interrupt what runs after this time")
-    parser.add_argument("--show", action="store_true", help="only print the lines of what is in the folder")
+    parser.add_argument("--show", action="store_true", help="only print the scores of what is in the folder")
     args = parser.parse_args()
     names = [name for name, *_ in POPULATIONS]
     wanted = args.only.split(",") if args.only else names
@@ -163,8 +152,8 @@ def main():
         args.out.mkdir(parents=True, exist_ok=True)
         work = [part for population in POPULATIONS if population[0] in wanted for part in parts(*population, args.seed)]
         complete = measure(work, args.out, args.limit)
-    show(args.out)
-    sys.exit(0 if complete else 1)
+    right = show(args.out)
+    sys.exit(0 if complete and right else 1)
 
 
 if __name__ == "__main__":

@@ -402,7 +402,8 @@ pgemm_status pgemm_plan_describe(const struct pgemm_gemm *gemm,
                                  size_t *length);
 
 // Describes the plan without a GEMM or a GPU, for a device with sm_count multiprocessors. 0 stands
-// for 132, as an H100 SXM or H200 has. Results of the autotuner are ignored.
+// for 132, as an H100 SXM or H200 has, and the memory is that of an H200. Results of the
+// autotuner are ignored.
 pgemm_status pgemm_config_describe(const struct pgemm_config *config,
                                    const struct pgemm_problem *problem,
                                    uint32_t sm_count,

@@ -3,13 +3,10 @@
 use std::path::PathBuf;
 
 use pgemm::tune::{Picks, Platform};
-use pgemm::{Config, Dtype, Epilogue, Plan, Precision};
+use pgemm::{Config, Dtype, Epilogue, Plan, Precision, USUAL_SMS};
 
 use crate::abi::{self, *};
 use crate::failure::Failure;
-
-/// SMs of an H100 SXM or H200, for plans without a device.
-pub const USUAL_SMS: u32 = 132;
 
 /// The strings of a config, read.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

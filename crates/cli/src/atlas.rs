@@ -12,7 +12,7 @@ use persistent_gemm::driver::Device;
 use persistent_gemm::files;
 use persistent_gemm::measure::Elements;
 use persistent_gemm::tune::ProblemKey;
-use persistent_gemm::{Config, Major, Plan, Problem};
+use persistent_gemm::{Config, Major, Plan, Problem, USUAL_SMS};
 use pgemm_bench::atlas::{
     Atlas, AtlasFile, AtlasHead, AtlasOptions, AtlasProblem, Peer, Peers, Population, Regime,
 };
@@ -25,7 +25,7 @@ use crate::autotune;
 use crate::failure::Failure;
 use crate::interrupt::Interrupt;
 use crate::output;
-use crate::parse::{self, Size, Types, USUAL_SMS};
+use crate::parse::{self, Size, Types};
 use crate::usage::UsageError;
 
 /// Arguments of `pgemm atlas`.

@@ -15,7 +15,7 @@ use persistent_gemm::tune::{
     Platform, ProblemKey, Progress, Results, TuneError, TuneOptions, TuneResult, Tuner, VARIABLE,
     install_folder,
 };
-use persistent_gemm::{Error, Plan, Problem};
+use persistent_gemm::{Error, Plan, Problem, USUAL_SMS};
 use pgemm_bench::problem_name;
 
 use crate::ahead::{Ahead, AheadArgs};
@@ -109,7 +109,7 @@ impl Args {
                 let problems = self.problem.iter().map(|&size| self.majors.problem(size));
                 let work = Worklist::of_problems(problems, elements);
                 for task in &work.tasks {
-                    Plan::candidates(&task.problem, &config, parse::USUAL_SMS)?;
+                    Plan::candidates(&task.problem, &config, USUAL_SMS)?;
                 }
                 work
             }

@@ -2,13 +2,12 @@
 
 use persistent_gemm::cache::JitCache;
 use persistent_gemm::driver::{Device, DeviceProperties, Driver, MINIMUM_DRIVER};
-use persistent_gemm::{Config, DeviceFacts, Dtype, Major, Plan, Problem};
+use persistent_gemm::{Config, DeviceFacts, Dtype, Major, Plan, Problem, USUAL_SMS};
 use pgemm_bench::CublasLt;
 use pgemm_ptx::ptxas::Ptxas;
 use serde_json::json;
 
 use crate::output;
-use crate::parse::USUAL_SMS;
 use crate::{Failure, Verdict};
 
 /// Arguments of `pgemm doctor`.
@@ -150,12 +149,15 @@ pub fn run(args: &Args) -> Result<Verdict, Failure> {
 
 fn describe(properties: &DeviceProperties) -> String {
     let (major, minor) = properties.compute_capability;
+    let speed = match properties.memory_mb_per_second / 1000 {
+        0 => String::new(),
+        gigabytes => format!(" of {gigabytes} GB/s"),
+    };
     format!(
-        "{}, compute capability {major}.{minor}, {} SMs, {} L2, {} memory, {} GB/s",
+        "{}, compute capability {major}.{minor}, {} SMs, {} L2, {} memory{speed}",
         properties.name,
         properties.sm_count,
         output::bytes(properties.l2_bytes),
-        output::bytes(properties.memory_bytes),
-        properties.memory_mb_per_second / 1000
+        output::bytes(properties.memory_bytes)
     )
 }

@@ -9,9 +9,6 @@ use pgemm_kernels::Spec;
 
 pub use knobs::{KernelChoice, Knobs, schedule_name};
 
-/// SMs of an H100 SXM or H200: the default of plans without a device.
-pub const USUAL_SMS: u32 = 132;
-
 /// `MxNxK`, or one number for a cube.
 pub fn problem(text: &str) -> Result<[usize; 3], String> {
     let expected = || format!("'{text}' is not a problem size: write MxNxK, 4096x4096x8192 say");

@@ -2,13 +2,12 @@
 //! Errors that a suite continues after, and scores of families, are handled here too.
 
 use persistent_gemm::measure::Elements;
-use persistent_gemm::{Config, Dtype, Plan, PlanError, Problem};
+use persistent_gemm::{Config, Dtype, Plan, PlanError, Problem, USUAL_SMS};
 use pgemm_bench::{NotMeasured, Report, Suite, problem_name};
 use pgemm_kernels::SpecError;
 
 use crate::failure::Failure;
 use crate::output;
-use crate::parse::USUAL_SMS;
 
 /// Why no part of a suite is measured.
 #[derive(Debug, thiserror::Error)]

@@ -85,7 +85,8 @@ pub use pgemm_kernels::{Cluster, L2Policies, L2Policy, Schedule, Spec};
 pub use pgemm_plan::{
     Batch, Candidates, Choice, Config, Decomposition, DeviceFacts, MAX_SPLITS, Major, MatrixLayout,
     OperandAccess, OperandAccesses, OperandAlignment, OperandLayout, Order, Plan, PlanError,
-    Precision, Problem, Spans, Split, TunedChoices, UnknownPrecision, UnknownSplit, heuristic,
+    Precision, Problem, Spans, Split, TunedChoices, USUAL_SMS, UnknownPrecision, UnknownSplit,
+    heuristic,
 };
 pub use store::KernelStore;
 pub use work::Pointers;

@@ -40,7 +40,7 @@ pub use choice::Choice;
 pub use config::Config;
 pub use considered::TileSample;
 pub use decomposition::Decomposition;
-pub use device::{DeviceFacts, NOMINAL_MHZ};
+pub use device::{DeviceFacts, NOMINAL_MHZ, USUAL_SMS};
 pub use error::PlanError;
 pub use layout::{Major, MatrixLayout, OperandLayout, Order};
 pub use operands::{

@@ -6,12 +6,12 @@ use std::path::PathBuf;
 use pgemm::tune::{
     ProblemKey, Progress, Results, TuneError, TuneOptions, TuneResult, Tuner, install_folder,
 };
-use pgemm::{Config, Plan, Problem};
+use pgemm::{Config, Plan, Problem, USUAL_SMS};
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 
 use crate::errors::{Failure, detached};
-use crate::knobs::{USUAL_SMS, majors};
+use crate::knobs::majors;
 use crate::{gemms, types};
 
 /// Finds the fastest kernel for a problem by measuring. Every later call uses it. The device should

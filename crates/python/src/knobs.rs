@@ -1,15 +1,12 @@
 //! Reads the keywords of a GEMM into a [`Config`].
 
-use pgemm::{Config, Epilogue, Major, Plan, Precision};
+use pgemm::{Config, Epilogue, Major, Plan, Precision, USUAL_SMS};
 use pgemm_kernels::{Cluster, Schedule};
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 
 use crate::errors::{Class, Failure};
 use crate::types;
-
-/// SMs of an H100 SXM or H200, for plans without a device.
-pub const USUAL_SMS: u32 = 132;
 
 /// Keywords that are knobs; others are refused with this list.
 const KNOWN: [&str; 18] = [

@@ -139,7 +139,7 @@ impl Drop for Runner {
 /// Describes how a GEMM with these knobs would compute a problem, in one line: kernel and plan. No
 /// GPU is needed. The keywords are those of Runner. The planner chooses tiles that are not given.
 #[pyfunction]
-#[pyo3(signature = (M, N, K, dtype=None, tile_m=None, tile_n=None, tile_k=None, *, sm_count=knobs::USUAL_SMS, **knobs))]
+#[pyo3(signature = (M, N, K, dtype=None, tile_m=None, tile_n=None, tile_k=None, *, sm_count=pgemm::USUAL_SMS, **knobs))]
 #[expect(non_snake_case, reason = "these are the names that callers write")]
 #[expect(clippy::too_many_arguments, reason = "as above")]
 pub fn describe(

@@ -9,14 +9,11 @@ use persistent_gemm::error::FileDamage;
 use persistent_gemm::measure::Elements;
 use persistent_gemm::stats::geometric_mean;
 use pgemm_ir::Element;
-use pgemm_plan::{Choice, Config, DeviceFacts, ProblemKey, Split, heuristic};
+use pgemm_plan::{Choice, Config, DeviceFacts, ProblemKey, Split, USUAL_SMS, heuristic};
 use serde::Deserialize;
 
 use crate::error::{BenchError, Result};
 use crate::names::named_problem;
-
-/// SMs of an H100 SXM or H200, on which runs were measured that do not name them.
-const USUAL_SMS: u32 = 132;
 
 /// The least part of a time that is left for the kernel after the repack kernels. Less says nothing
 /// about the kernel.
@@ -128,8 +125,8 @@ struct Block {
     choices: Vec<(String, Option<f64>)>,
 }
 
-/// What the heuristic's picks lose, for each run of a file in the compact form, on the device of the
-/// run.
+/// What the heuristic's picks lose, for each run of a file in the compact form. The picks are those
+/// for the device of the run.
 ///
 /// # Errors
 /// [`Error::Io`], or [`BenchError::Report`] if a line cannot be read.

@@ -11,10 +11,10 @@ mod queued;
 use std::ffi::{c_char, c_void};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-use pgemm::{Plan, Pointers};
+use pgemm::{Plan, Pointers, USUAL_SMS};
 
 use crate::abi::*;
-use crate::config::{ConfigStrings, Requested, USUAL_SMS};
+use crate::config::{ConfigStrings, Requested};
 use crate::failure::{self, Failure};
 use crate::tuner::{self, Request};
 pub use engine::{EngineHandle, JobHandle};
@@ -197,7 +197,8 @@ pub unsafe extern "C" fn pgemm_plan_describe(
 }
 
 /// Describes the plan without a GEMM or a GPU, for a device with sm_count multiprocessors. 0 stands
-/// for 132, as an H100 SXM or H200 has. Results of the autotuner are ignored.
+/// for 132, as an H100 SXM or H200 has, and the memory is that of an H200. Results of the
+/// autotuner are ignored.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn pgemm_config_describe(
     config: *const Config,

@@ -3,14 +3,13 @@
 
 use std::path::{Path, PathBuf};
 
-use persistent_gemm::Config;
 use persistent_gemm::measure::Elements;
+use persistent_gemm::{Config, USUAL_SMS};
 use pgemm_bench::atlas::{AtlasProblem, Population};
 
 use crate::Verdict;
 use crate::failure::Failure;
 use crate::output;
-use crate::parse::USUAL_SMS;
 
 /// Prints the regrets of the heuristic's picks.
 pub fn judge(paths: &[PathBuf]) -> Result<Verdict, Failure> {

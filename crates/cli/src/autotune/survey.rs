@@ -62,8 +62,8 @@ pub(super) fn survey(args: &Args, path: &Path) -> Result<Verdict, Failure> {
     Ok(verdict)
 }
 
-/// Times choices for each of these problems, which have these names, and writes the file after each.
-/// The options and the path have been checked.
+/// Times choices for each of these problems, which have these names. Writes the file after each
+/// problem. The options and the path have been checked.
 pub fn time(
     device: &Device,
     options: SurveyOptions,

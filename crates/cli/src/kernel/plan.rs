@@ -4,11 +4,13 @@
 use clap::value_parser;
 use comfy_table::Table;
 use persistent_gemm::heuristic::{self, NOMINAL_MHZ, Shape};
-use persistent_gemm::{Config, DeviceFacts, Dtype, OperandAccess, Plan, Precision, Problem};
+use persistent_gemm::{
+    Config, DeviceFacts, Dtype, OperandAccess, Plan, Precision, Problem, USUAL_SMS,
+};
 use serde_json::{Value, json};
 
 use crate::output;
-use crate::parse::{self, Knobs, Majors, Size, USUAL_SMS};
+use crate::parse::{self, Knobs, Majors, Size};
 use crate::{Failure, Verdict};
 
 /// Largest accepted number of SMs: more than any device has.
@@ -55,7 +57,7 @@ pub struct Args {
         default_value_t = USUAL_SMS,
     )]
     sm_count: u32,
-    /// Gigabytes per second that its memory moves at most: 3352 on an H100 SXM, for example. [default:
+    /// Gigabytes per second that its memory moves at most, such as 3352 on an H100 SXM. [default:
     /// those of an H200]
     #[arg(long, value_name = "GB", value_parser = value_parser!(u32).range(1..=MOST_MEMORY_GB))]
     memory_bandwidth: Option<u32>,

@@ -6,11 +6,11 @@ use std::str::FromStr;
 use clap::Args;
 use persistent_gemm::measure::Elements;
 use persistent_gemm::{
-    Activation, Choice, Config, Epilogue, Plan, Precision, Problem, Split, UnknownSplit,
+    Activation, Choice, Config, Epilogue, Plan, Precision, Problem, Split, USUAL_SMS, UnknownSplit,
 };
 use pgemm_kernels::{Cluster, L2Policies, L2Policy, Schedule, Spec};
 
-use super::{USUAL_SMS, config};
+use super::config;
 use crate::output;
 
 fn tile(text: &str) -> Result<[u32; 3], String> {

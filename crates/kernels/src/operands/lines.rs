@@ -8,8 +8,8 @@
 //! outside, are loaded again element by element.
 //!
 //! Small kernels are bound by the instructions of these threads. Some pass on the last stage of a
-//! tile apart from the others: nothing is loaded behind it, and lines that lie outside of the matrix
-//! are not shifted.
+//! tile apart from the others: nothing is loaded behind it, and lines outside of the matrix are not
+//! shifted.
 
 use pgemm_ir::{KernelBuilder, OperandMajor, Special, Val, ty};
 

@@ -66,8 +66,8 @@ impl Spec {
     /// Whether threads pass on the last stage of a tile apart from the others, without loads behind
     /// it. Small kernels whose CTAs share an SM do so if threads load both operands: their tiles
     /// often have few stages, and the instructions of these threads bound them. On an H100 they
-    /// took from 12 % less to 3 % more time so in 15 problems, and the same kernels with one operand
-    /// loaded by TMA from 3 % less to 16 % more (runs `2026-11-25-atlas-h100-last-stage-*` of
+    /// took from 12 % less to 3 % more time so in 15 problems. Kernels that load one operand by TMA
+    /// took from 3 % less to 16 % more (runs `2026-11-25-atlas-h100-last-stage-*` of
     /// `benchmarks/results`). With rows longer than a swizzle, ptxas spills.
     pub(crate) fn passes_last_stage_apart(&self) -> bool {
         let by_threads = [Side::M, Side::N].map(|side| self.loader(side) == Loader::Threads);
