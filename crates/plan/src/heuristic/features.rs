@@ -7,7 +7,7 @@ use super::wgmma::{Estimate, WgmmaModel};
 use crate::split::Split;
 
 /// The number of features.
-pub const FEATURES: usize = 56;
+pub const FEATURES: usize = 57;
 
 /// The feature that says whether kernels run for so long that the clock is steady. It is 1 for
 /// every estimate, and 0 for timings of kernels that ran too briefly.
@@ -70,6 +70,7 @@ pub const NAMES: [&str; FEATURES] = [
     "clusters in use",
     "raster rows",
     "batch",
+    "time of DRAM traffic against an H200",
     "steady clock",
 ];
 
@@ -150,6 +151,7 @@ pub(super) fn features(
         terms.occupied,
         f64::from(run.raster_rows),
         (placement.batch as f64).min(64.0),
+        placement.memory_factor,
         1.0,
     ]
     .map(|feature| feature as f32)
