@@ -67,7 +67,7 @@ BOUNDED = 40
 ESTIMATED = (4, 6, 8, 10)
 
 PARAMETERS = {
-    "iterations": 2000,
+    "iterations": 2400,
     "depth": 6,
     "learning_rate": 0.08,
     "l2_leaf_reg": 5,
