@@ -155,10 +155,12 @@ impl<'c> RegisterModel<'c> {
         let stages = of_both([whole_of_sm, workers_of_sm]);
         let busy = alone.max(stages * self.busy_stage + self.epilogue) + reduction;
         // The busiest pair's fraction of the work is also its fraction of the DRAM traffic. Every
-        // pair gets a unit before any gets a second.
+        // pair gets a unit before any gets a second. A slower memory than an H200's takes longer
+        // once many pairs read from it.
         let pairs = (sms / 2).max(1);
         let in_pair = of_both([whole, workers].map(|units| units.div_ceil(pairs)));
-        let of_pair = (in_pair / (tiles.max(1) * k_tiles) as f64).max(1.0 / pairs as f64);
+        let of_pair =
+            (in_pair / (tiles.max(1) * k_tiles) as f64).max(placement.memory_factor / pairs as f64);
         let read = placement.read(self.bytes);
         let missed = if run.split == Split::StreamK && workers > 0 {
             placement.missed(&work, self.tile, self.bytes, run.raster_rows)
