@@ -30,7 +30,7 @@ const MOST_SHIFT: u8 = 8;
 
 /// The number of trees, from the first on, that correct many choices. All trees correct the choices
 /// that come out best.
-const FIRST_TREES: usize = 160;
+const FIRST_TREES: usize = 240;
 
 /// Trees whose leaves are found before their values are added up. The leaves are found in vector
 /// registers, and their values are looked up one by one.

@@ -70,14 +70,16 @@ fn choices_for_a_problem_have_its_majors() {
     for (a, b) in
         [(Major::K, Major::K), (Major::K, Major::N), (Major::M, Major::K), (Major::M, Major::N)]
     {
-        let problem = Problem::new(64, 64, 64, a, b);
-        let plans = Plan::candidates(&problem, &Config::new(Element::Bf16), 132).unwrap();
-        for swapped in [false, true] {
-            let mut choices =
-                plans.iter().map(Plan::choice).filter(|choice| choice.swapped() == swapped);
-            let choice = choices.next().unwrap();
-            assert_eq!(choice.majors(), (a, b), "{choice}");
+        let mut seen = [false; 2];
+        for [m, n, k] in [[64, 64, 64], [64, 4096, 512], [4096, 64, 512], [2048, 2048, 2048]] {
+            let problem = Problem::new(m, n, k, a, b);
+            let plans = Plan::candidates(&problem, &Config::new(Element::Bf16), 132).unwrap();
+            for choice in plans.iter().map(Plan::choice) {
+                assert_eq!(choice.majors(), (a, b), "{choice}");
+                seen[usize::from(choice.swapped())] = true;
+            }
         }
+        assert_eq!(seen, [true; 2], "{a}{b}: choices with swapped operands and without");
     }
 }
 
