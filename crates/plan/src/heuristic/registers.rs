@@ -204,4 +204,22 @@ mod tests {
         let single = "f64-kk-f64-128x128x16-s6-w2x4-k8";
         assert_eq!(busiest(single, [0, 1, 132, 133, 264, 265, 396]), [0, 1, 1, 2, 2, 3, 3]);
     }
+
+    #[test]
+    fn slower_memory_takes_longer_where_it_is_the_limit() {
+        use crate::heuristic::{Shape, cycles};
+        use crate::{Choice, Config, DeviceFacts, Major, Problem};
+        let choice = Choice::plain("f64-mn-f64-48x64x16-s7-w1x4-k8".parse().unwrap());
+        let ratio = |m, n, k| {
+            let config = Config::new(pgemm_ir::Element::F64);
+            let shape = Shape::of(&Problem::new(m, n, k, Major::M, Major::N), &config);
+            let h200 = DeviceFacts::new(132);
+            let h100 = h200.with_memory_mb_per_second(3_352_320);
+            cycles(&choice, shape, h100) / cycles(&choice, shape, h200)
+        };
+        // One column of tiles reads each matrix once. A cube reads operands from L2.
+        let (streamed, cube) = (ratio(48, 16256, 16216), ratio(4096, 4096, 4096));
+        assert!(streamed > 1.1, "{streamed}");
+        assert!((1.0..1.02).contains(&cube), "{cube}");
+    }
 }
