@@ -64,12 +64,12 @@ LEAST_WEIGHT_OF_TILES = 0.02
 
 # Tiles whose bounds the planner corrects, and numbers of tiles whose kernels it could then estimate.
 BOUNDED = 40
-ESTIMATED = (4, 6, 8, 10)
+ESTIMATED = (4, 5, 6, 7)
 
 PARAMETERS = {
-    "iterations": 2400,
-    "depth": 6,
-    "learning_rate": 0.08,
+    "iterations": 1600,
+    "depth": 8,
+    "learning_rate": 0.12,
     "l2_leaf_reg": 5,
     "bootstrap_type": "Bernoulli",
     "subsample": 0.8,
@@ -80,7 +80,14 @@ PARAMETERS = {
     "allow_writing_files": False,
     "verbose": False,
 }
-PARAMETERS_OF_TILES = PARAMETERS | {"random_strength": 0, "iterations": 120, "learning_rate": 0.2, "subsample": 0.5, "border_count": 128}
+PARAMETERS_OF_TILES = PARAMETERS | {
+    "iterations": 120,
+    "learning_rate": 0.35,
+    "l2_leaf_reg": 2,
+    "random_strength": 0,
+    "subsample": 0.5,
+    "border_count": 128,
+}
 
 
 def read(paths, left_out):

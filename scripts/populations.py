@@ -2,10 +2,11 @@
 """Measures the populations that docs/performance.md reports against cuBLASLt's first pick, on all GPUs of the machine at once, and
 prints the scores of each (`pgemm atlas --show`).
 
-Each population is divided into parts of about 100 problems, and each GPU takes the next part when it is done with one. The
-problems are drawn by --seed. A run that was interrupted, or that --limit ended, goes on where it stopped if it is started again
-with the same folder and seed. CUDA_VISIBLE_DEVICES limits the GPUs. Needs the command pgemm ($PGEMM, default target/release/pgemm) and cuBLASLt (docs/benchmarking.md
-says where it is looked for).
+Each population is divided into parts of about 100 problems, and each GPU takes the next part when it is done with one. Each
+population has a seed of its own for `pgemm atlas`, 100 times --seed plus its number in the list, from 0: from one seed, different
+populations would draw the same extents and round them differently. A run that was interrupted, or that --limit ended, goes on
+where it stopped if it is started again with the same folder and seed. CUDA_VISIBLE_DEVICES limits the GPUs. Needs the command
+pgemm ($PGEMM, default target/release/pgemm) and cuBLASLt (docs/benchmarking.md says where it is looked for).
 
     scripts/populations.py --seed 7 --out populations
     scripts/populations.py --seed 7 --out populations --only bf16-any,f64 --limit 500
@@ -51,15 +52,15 @@ POPULATIONS = [
 ]
 
 
-def parts(name, population, count, options, seed):
-    """The parts of a population: their names, and the arguments of `pgemm atlas`."""
+def parts(seed, index, name, population, count, options):
+    """The parts of a population with this number: their names, and the arguments of `pgemm atlas`."""
     number = math.ceil(count / PART)
     for part in range(number):
         if population == "models":
             drawn = ["--count", "1000", "--shard", f"{2 * part + 1}/{2 * number}"]
         else:
             drawn = ["--count", str(count), "--shard", f"{part}/{number}"]
-        yield f"{name}-{part}", ["--population", population, *drawn, "--seed", str(seed), *options]
+        yield f"{name}-{part}", ["--population", population, *drawn, "--seed", str(100 * seed + index), *options]
 
 
 def command():
@@ -150,7 +151,8 @@ def main():
     complete = True
     if not args.show:
         args.out.mkdir(parents=True, exist_ok=True)
-        work = [part for population in POPULATIONS if population[0] in wanted for part in parts(*population, args.seed)]
+        chosen = [(index, *population) for index, population in enumerate(POPULATIONS) if population[0] in wanted]
+        work = [part for population in chosen for part in parts(args.seed, *population)]
         complete = measure(work, args.out, args.limit)
     right = show(args.out)
     sys.exit(0 if complete and right else 1)

@@ -55,7 +55,9 @@ class Populations(unittest.TestCase):
         shards = [arguments[arguments.index("--shard") + 1] for _, arguments in calls]
         self.assertEqual(shards, ["1/6", "3/6", "5/6"])
         self.assertLessEqual({device for device, _ in calls}, {"GPU-one", "GPU-two"})
-        self.assertTrue(all("--resume" not in arguments and "7" in arguments for _, arguments in calls))
+        self.assertTrue(all("--resume" not in arguments for _, arguments in calls))
+        seeds = [arguments[arguments.index("--seed") + 1] for name in ("bf16-models", "bf16-any", "tf32") for _, arguments in self.calls(name)]
+        self.assertEqual(seeds, ["703"] * 3 + ["704"] * 3 + ["705"])
         shown = [json.loads(line)[1] for line in (self.folder / "shown").read_text(encoding="utf-8").splitlines()]
         self.assertEqual([arguments.count("--show") for arguments in shown], [3, 3, 1])
 

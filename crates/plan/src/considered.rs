@@ -25,7 +25,7 @@ const BOUNDED: usize = 32;
 
 /// Tiles whose clusters are estimated, those with the least corrected bounds: of the only way to
 /// access the operands, and of each of several.
-const TILES: usize = 7;
+const TILES: usize = 6;
 const TILES_OF_SEVERAL: usize = 5;
 
 /// The features of no tile.

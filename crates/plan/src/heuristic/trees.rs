@@ -19,18 +19,18 @@ use super::short::Short;
 use super::tile_features::TILE_FEATURES;
 
 /// Levels of splits of a tree.
-const DEPTH: usize = 6;
+const DEPTH: usize = 8;
 const LEAVES: usize = 1 << DEPTH;
 
 /// Bytes of a tree in the file.
 const TREE_BYTES: usize = 3 * DEPTH + 1 + LEAVES;
 
-/// The largest shift, with which a leaf still fits into 16 bits.
+/// The largest shift, with which the values of many thousands of trees add up to 32 bits.
 const MOST_SHIFT: u8 = 8;
 
 /// The number of trees, from the first on, that correct many choices. All trees correct the choices
 /// that come out best.
-const FIRST_TREES: usize = 240;
+const FIRST_TREES: usize = 160;
 
 /// Trees whose leaves are found before their values are added up. The leaves are found in vector
 /// registers, and their values are looked up one by one.
@@ -42,8 +42,10 @@ struct Tree {
     /// the number of a leaf, the first level's the first one: 1 where the feature is above the
     /// threshold.
     splits: [(u8, Short); DEPTH],
-    /// Values in units of 1 / [`UNITS`].
-    leaves: [i16; LEAVES],
+    /// A leaf's value is this times two to the power of the shift, in units of 1 / [`UNITS`]. Bytes
+    /// take the fewest lines of the cache.
+    leaves: [i8; LEAVES],
+    shift: u8,
 }
 
 /// Units of a leaf's values in 1.
@@ -81,6 +83,29 @@ impl Trees<TILE_FEATURES> {
 /// these features are too short. Of many choices each costs little, since their features are
 /// compared with a threshold in a few vector instructions.
 pub(crate) fn corrections<const F: usize, const N: usize>(
+    trees: Trees<F>,
+    choices: [&[Short; F]; N],
+) -> [f64; N] {
+    #[cfg(target_arch = "x86_64")]
+    if is_x86_feature_detected!("avx2") {
+        // SAFETY: This processor has AVX2.
+        return unsafe { corrections_in_avx2(trees, choices) };
+    }
+    corrections_in_any(trees, choices)
+}
+
+/// The same in instructions of AVX2, which can broadcast a threshold from memory.
+#[cfg(target_arch = "x86_64")]
+#[target_feature(enable = "avx2")]
+fn corrections_in_avx2<const F: usize, const N: usize>(
+    trees: Trees<F>,
+    choices: [&[Short; F]; N],
+) -> [f64; N] {
+    corrections_in_any(trees, choices)
+}
+
+#[inline(always)]
+fn corrections_in_any<const F: usize, const N: usize>(
     Trees(trees): Trees<F>,
     choices: [&[Short; F]; N],
 ) -> [f64; N] {
@@ -93,7 +118,7 @@ pub(crate) fn corrections<const F: usize, const N: usize>(
         }
         for (places, tree) in places.iter().zip(trees) {
             for (sum, place) in sums.iter_mut().zip(places) {
-                *sum += i32::from(tree.leaves[*place as usize % LEAVES]);
+                *sum += i32::from(tree.leaves[*place as usize % LEAVES]) << tree.shift;
             }
         }
     }
@@ -112,11 +137,13 @@ impl Tree {
         let known = features.iter().all(|feature| usize::from(*feature) < count);
         (known && shift <= MOST_SHIFT).then(|| Tree {
             splits: std::array::from_fn(|level| (features[level], threshold(level))),
-            leaves: std::array::from_fn(|leaf| i16::from(leaves[leaf] as i8) << shift),
+            leaves: std::array::from_fn(|leaf| leaves[leaf] as i8),
+            shift,
         })
     }
 
     /// The numbers of the leaves that features lead to.
+    #[inline(always)]
     fn places<const F: usize, const N: usize>(&self, features: &[[Short; N]; F]) -> [i16; N] {
         let mut places = [0; N];
         for (feature, threshold) in self.splits {
@@ -154,14 +181,15 @@ mod tests {
     }
 
     /// The questions of a tree, and the tree in a file, whose leaves have their own numbers.
-    const SPLITS: [(u8, f32); DEPTH] = [(3, 1.0), (4, 2.0), (4, 4.0), (5, 0.0), (5, 8.0), (6, 0.5)];
+    const SPLITS: [(u8, f32); DEPTH] =
+        [(3, 1.0), (4, 2.0), (4, 4.0), (5, 0.0), (5, 8.0), (6, 0.5), (6, 1.0), (6, 1.5)];
 
     fn file() -> Vec<u8> {
         let thresholds = SPLITS.map(|(_, threshold)| Short::from(threshold).0.to_le_bytes());
         let mut file = SPLITS.map(|(feature, _)| feature).to_vec();
         file.extend(thresholds.as_flattened());
         file.push(3);
-        file.extend(0..LEAVES as u8);
+        file.extend((0..LEAVES).map(|leaf| leaf as u8));
         file
     }
 
@@ -181,13 +209,14 @@ mod tests {
             [1.0, 5.0, 0.0, 0.5],
             [1.0, 2.0, 1.0, 0.5],
             [1.0, 2.0, 9.0, 0.5],
-            [1.5, 5.0, 9.0, 0.6],
+            [1.5, 5.0, 9.0, 2.0],
         ]
         .map(of);
         let features: [_; FEATURES] =
             std::array::from_fn(|feature| choices.map(|choice| choice[feature]));
-        assert_eq!(tree.places(&features), [0, 0, 32, 16, 24, 4, 6, 63]);
-        assert!(tree.leaves.into_iter().eq((0..LEAVES as i16).map(|leaf| 8 * leaf)));
+        assert_eq!(tree.places(&features), [0, 0, 128, 64, 96, 16, 24, 255]);
+        assert!(tree.leaves.into_iter().eq((0..LEAVES).map(|leaf| leaf as i8)));
+        assert_eq!(tree.shift, 3);
     }
 
     #[test]
