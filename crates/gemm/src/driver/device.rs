@@ -431,7 +431,7 @@ mod tests {
             l2_bytes: 60 << 20,
             shared_memory_per_cta_bytes: 232_448,
             memory_bytes: 1 << 37,
-            memory_mb_per_second: 4_916_736,
+            memory_mb_per_second: 4_814_304,
             driver_version: DriverVersion { major: 13, minor: 0 },
         }
     }
@@ -440,8 +440,8 @@ mod tests {
     fn memories_move_data_twice_a_cycle() {
         // An H100 SXM, an H200, and a device whose driver does not say.
         assert_eq!(memory_mb_per_second(2_619_000, 5120), 3_352_320);
-        assert_eq!(memory_mb_per_second(3_201_000, 6144), 4_916_736);
-        assert_eq!(memory_mb_per_second(0, 6144), 0);
+        assert_eq!(memory_mb_per_second(3_201_000, 6016), 4_814_304);
+        assert_eq!(memory_mb_per_second(0, 6016), 0);
     }
 
     #[test]
