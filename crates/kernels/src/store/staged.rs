@@ -185,6 +185,8 @@ pub(crate) struct Place<'k> {
     pub(super) buffer: Val<'k, ty::Smem>,
     /// Number of stores of other buffers that may still be in flight.
     pub(super) stores_pending: u32,
+    /// Whether none may be in flight, if this depends on the staging tile.
+    pub(super) waits_for_all: Option<Val<'k, ty::Bool>>,
     /// Number of neighbouring staging tiles that threads store together.
     pub(super) side_by_side: u32,
     /// Whether this staging tile is the last of those stored together.
@@ -228,6 +230,9 @@ impl<'k, R: StagedResult> Store<'_, 'k, R> {
             buffer: self.warpgroup.buffers.offset(step % buffers * staging.buffer_bytes()),
             // All stores may be in flight except the oldest one, which was from this buffer.
             stores_pending: buffers - 1,
+            // Of an odd number of staging tiles in two buffers, the last one of the tile before was
+            // in the first buffer, too.
+            waits_for_all: (!steps.is_multiple_of(buffers)).then(|| step.eq(0)),
             side_by_side,
             completes: match side_by_side {
                 1 => b.constant(true),

@@ -117,6 +117,7 @@ impl<'k, R: StagedResult> Store<'_, 'k, R> {
         let place = Place {
             buffer: self.warpgroup.buffers,
             stores_pending: 0,
+            waits_for_all: None,
             side_by_side: 1,
             completes: b.constant(true),
             ..self.place(origin, step)
@@ -156,6 +157,9 @@ impl<'k, R: StagedResult> Store<'_, 'k, R> {
 
         b.if_(warpgroup.leads & !*by_threads, || {
             b.bulk_wait_read(place.stores_pending);
+            if let Some(waits) = place.waits_for_all {
+                b.if_(waits, || b.bulk_wait_read(0));
+            }
             b.if_(reads_c, || {
                 if let Some(map) = &c.map {
                     warpgroup.c_full.mbarrier_expect_copies(|copies| {

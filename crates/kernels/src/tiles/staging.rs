@@ -73,20 +73,32 @@ impl Staging {
 
     /// The staging tiles of a warpgroup that stores `blocks` blocks of 64 rows of a CTA tile of
     /// `tile_n` columns. `tile_n` is a multiple of 8. There are as many buffers as `bytes` hold, so
-    /// that stores drain while the next tile is multiplied. The number of buffers divides the
-    /// number of the warpgroup's staging tiles, so that every CTA tile begins with the first
-    /// buffer.
+    /// that stores drain while the next tile is multiplied. Every CTA tile begins with the first
+    /// buffer. More than two buffers divide the number of the warpgroup's staging tiles.
     pub fn new(element: Element, major: OutputMajor, tile_n: u32, blocks: u32, bytes: u32) -> Self {
-        let one = Staging { buffers: 1, ..Self::fewest(element, major, tile_n, blocks) };
+        let one = Self::single(element, major, tile_n, blocks);
         let steps = one.steps();
-        let fit =
-            |buffers: &u32| steps.is_multiple_of(*buffers) && buffers * one.buffer_bytes() <= bytes;
+        let fit = |buffers: &u32| {
+            (*buffers == 2 || steps.is_multiple_of(*buffers))
+                && buffers * one.buffer_bytes() <= bytes
+        };
         Staging { buffers: (1..=steps).rev().find(fit).unwrap_or(1), ..one }
     }
 
     /// The same with the smallest useful number of buffers. One buffer is written while another is
     /// stored.
     pub fn fewest(element: Element, major: OutputMajor, tile_n: u32, blocks: u32) -> Self {
+        let one = Self::single(element, major, tile_n, blocks);
+        // A large box leaves no room for a second one.
+        let is_large = major == OutputMajor::M && one.buffer_bytes() > MAX_COLUMNS_BYTES;
+        let is_word_row = major == OutputMajor::N && element.bytes() == 4;
+        let takes_too_much = is_large || is_word_row && 2 * one.buffer_bytes() > MOST_WORD_BYTES;
+        let buffers = if one.steps() == 1 || takes_too_much { 1 } else { 2 };
+        Staging { buffers, ..one }
+    }
+
+    /// The same with one buffer, which is stored before it is written again.
+    pub fn single(element: Element, major: OutputMajor, tile_n: u32, blocks: u32) -> Self {
         let bytes = element.bytes();
         // 8 columns always fit. They are one chunk of a row of 16-bit elements. A chunk of bytes is
         // 16 columns.
@@ -114,18 +126,7 @@ impl Staging {
             OutputMajor::N if bytes == 1 && tile_n.is_multiple_of(64) => Some(64),
             OutputMajor::N => widest(MAX_ROW_BYTES / bytes, &|columns| columns * bytes % 32 == 16),
         };
-        let one =
-            Staging { element, major, columns: columns.unwrap_or(8), tile_n, blocks, buffers: 1 };
-        let steps = one.steps();
-        // A large box leaves no room for a second one.
-        let is_large = major == OutputMajor::M && one.buffer_bytes() > MAX_COLUMNS_BYTES;
-        let is_word_row = major == OutputMajor::N && bytes == 4;
-        let takes_too_much = |buffers: u32| {
-            is_large || is_word_row && buffers * one.buffer_bytes() > MOST_WORD_BYTES
-        };
-        let buffers = (2..=steps).find(|buffers| steps.is_multiple_of(*buffers));
-        let buffers = buffers.filter(|buffers| !takes_too_much(*buffers));
-        Staging { buffers: buffers.unwrap_or(1), ..one }
+        Staging { element, major, columns: columns.unwrap_or(8), tile_n, blocks, buffers: 1 }
     }
 
     /// Number of staging tiles that a warpgroup stores for each CTA tile.
@@ -297,7 +298,7 @@ mod tests {
         assert_eq!(of(words(160, 1)), (40, 4, 2));
         assert_eq!(of(words(168, 1)), (56, 3, 1));
         assert_eq!(of(words(256, 1)), (32, 8, 2));
-        assert_eq!(of(words(136, 1)), (8, 17, 1));
+        assert_eq!(of(words(136, 1)), (8, 17, 2));
         for (tile_n, columns, buffers) in [(144, 72, 2), (104, 104, 1), (176, 88, 1), (16, 16, 2)] {
             let staging = Staging::fewest(Element::Bf16, M, tile_n, 2);
             assert_eq!((staging.columns(), staging.buffers()), (columns, buffers), "{tile_n}");
@@ -305,12 +306,15 @@ mod tests {
     }
 
     #[test]
-    fn buffers_fill_the_memory_there_is_and_divide_the_steps() {
+    fn buffers_fill_the_memory_there_is() {
         let staging = Staging::new(Element::Bf16, N, 256, 1, 40 << 10);
         assert_eq!((staging.steps(), staging.buffers()), (4, 4));
         assert_eq!(Staging::new(Element::Bf16, N, 256, 1, 31 << 10).buffers(), 2);
-        assert_eq!(Staging::new(Element::Bf16, N, 192, 1, 16 << 10).buffers(), 1);
-        assert_eq!(Staging::fewest(Element::Bf16, N, 192, 1).buffers(), 3);
+        assert_eq!(Staging::new(Element::Bf16, N, 192, 1, 16 << 10).buffers(), 2);
+        assert_eq!(Staging::new(Element::Bf16, N, 192, 1, 15 << 10).buffers(), 1);
+        assert_eq!(Staging::new(Element::Bf16, N, 192, 1, 24 << 10).buffers(), 3);
+        assert_eq!(Staging::new(Element::Bf16, N, 200, 1, 24 << 10).buffers(), 2);
+        assert_eq!(Staging::fewest(Element::Bf16, N, 192, 1).buffers(), 2);
         assert_eq!(Staging::new(Element::Bf16, N, 192, 2, 24 << 10).buffers(), 3);
     }
 }

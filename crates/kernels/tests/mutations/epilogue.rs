@@ -6,7 +6,7 @@ use pgemm_emulator::ReportKind;
 use pgemm_ir::{CompareOp, Constant, Inst, Op, Rule, Special};
 
 use crate::common::{CPlace, Case};
-use crate::mutant::{ALONE, Edit, Subject, WIDE};
+use crate::mutant::{ALONE, Edit, ODD, Subject, WIDE};
 
 /// The wait before a CTA ends. Its stores must have read shared memory by then.
 const DRAIN: &str = "self.b.bulk_wait_read(0);";
@@ -90,6 +90,14 @@ fn no_barrier_between_the_wait_for_staging_and_its_writes() {
 fn staging_written_while_it_is_stored() {
     Subject::new(ALONE)
         .without(|inst, line| matches!(inst.op, Op::BulkWait { .. }) && line != DRAIN)
+        .verifier_accepts()
+        .emulator_reports(ReportKind::Race, &["b.store_matrix(", "map.store("]);
+}
+
+#[test]
+fn first_buffer_written_while_the_tile_before_is_stored_from_it() {
+    Subject::with(ODD, |case| Case { clusters: 1, ..case })
+        .without(|inst, line| matches!(inst.op, Op::BulkWait { .. }) && line.contains("if_(waits"))
         .verifier_accepts()
         .emulator_reports(ReportKind::Race, &["b.store_matrix(", "map.store("]);
 }

@@ -16,6 +16,9 @@ pub const ALONE: &str = "bf16-kk-bf16-128x64x64-s3-w2-c1x1";
 /// A kernel whose tiles are stored in an even number of steps.
 pub const WIDE: &str = "bf16-kk-f32-128x128x64-s3-w2-c1x1";
 
+/// A kernel whose tiles are stored in three steps through two buffers.
+pub const ODD: &str = "bf16-kk-bf16-128x168x64-s5-w2-c1x1";
+
 /// A kernel whose CTAs load parts of each other's B tiles.
 pub const PAIR: &str = "bf16-kk-bf16-128x64x64-s3-w2-c2x1";
 
