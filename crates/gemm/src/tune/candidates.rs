@@ -1,10 +1,11 @@
-//! The candidates for a problem: specs of the catalogue, each with a few raster heights, the most
-//! promising first.
+//! The candidates for a problem: kernels of the catalogue and of its rule, each with a few raster
+//! heights, the most promising first.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
-use pgemm_kernels::{OutputMajor, Schedule, Tile};
-use pgemm_plan::{Choice, DeviceFacts, ProblemKey, Split, heuristic};
+use pgemm_kernels::{OutputMajor, Schedule, Spec, Tile};
+use pgemm_plan::heuristic::{self, Shape};
+use pgemm_plan::{Choice, DeviceFacts, ProblemKey, Split};
 
 /// Factor on the estimate of a choice for each earlier choice with the same tile, the peer's
 /// included. The model's differences between tiles are its least certain ones, so the first few
@@ -15,9 +16,13 @@ pub const TILE_PRIOR: f64 = 1.01;
 /// trials have different kernels.
 pub const RASTER_PRIOR: f64 = 1.02;
 
-/// The `trials` most promising choices on a device besides `peer`: every spec of the catalogue for
-/// these types and majors, clusters and swapped operands included, with each split worth
-/// estimating, and with the heuristic's raster height, half and twice that, and all rows.
+/// Choices with the heuristic's raster height from which each trial is taken. The rule has
+/// thousands, and most of them are far too slow.
+const CHOICES_OF_TRIAL: usize = 20;
+
+/// The `trials` most promising choices on a device besides `peer`: kernels of the catalogue and of
+/// its rule for these types and majors, clusters and swapped operands included, with each split worth estimating, and
+/// with the heuristic's raster height, half and twice that, and all rows.
 pub fn candidates(
     key: &ProblemKey,
     device: impl Into<DeviceFacts>,
@@ -25,22 +30,33 @@ pub fn candidates(
     trials: usize,
 ) -> Vec<Choice> {
     let device = device.into();
-    let (extents, shape) = (key.extents(), key.shape());
-    let mut ranked = Vec::new();
-    for choice in heuristic::rank(key.specs(), shape, device, None) {
-        let usual = choice.raster_rows;
-        let (tile, cluster) = (choice.spec.tile, choice.spec.cluster);
-        let [m, _, _] = choice.extents(extents);
-        let rows = m.div_ceil(u64::from(tile.m * cluster.m)).max(1);
-        let rows = u32::try_from(rows).unwrap_or(u32::MAX);
-        let mut rasters = vec![usual, usual.div_ceil(2), usual.saturating_mul(2).min(rows), rows];
-        rasters.sort_unstable();
-        rasters.dedup();
-        for raster_rows in rasters {
-            let candidate = Choice { raster_rows, ..choice };
-            let prior = if raster_rows == usual { 1.0 } else { RASTER_PRIOR };
-            if candidate != *peer {
-                ranked.push((heuristic::cycles(&candidate, shape, device) * prior, candidate));
+    let extents = key.extents();
+    let of_rule = key.rule().into_iter();
+    let of_rule = of_rule
+        .map(|(planned, specs)| (Shape::of_planned(&planned), planned.repack_cycles(), specs));
+    let listed: Vec<Spec> = key.specs().collect();
+    let (mut ranked, mut seen) = (Vec::new(), HashSet::from([*peer]));
+    for (shape, before, specs) in of_rule.chain([(key.shape(), 0.0, listed)]) {
+        let choices = heuristic::rank(specs, shape, device, None).into_iter();
+        // Operands of other majors would be another problem.
+        let choices = choices.filter(|choice| key.has_majors_of(choice));
+        for choice in choices.take(trials.saturating_mul(CHOICES_OF_TRIAL)) {
+            let usual = choice.raster_rows;
+            let (tile, cluster) = (choice.spec.tile, choice.spec.cluster);
+            let [m, _, _] = choice.extents(extents);
+            let rows = m.div_ceil(u64::from(tile.m * cluster.m)).max(1);
+            let rows = u32::try_from(rows).unwrap_or(u32::MAX);
+            let mut rasters =
+                vec![usual, usual.div_ceil(2), usual.saturating_mul(2).min(rows), rows];
+            rasters.sort_unstable();
+            rasters.dedup();
+            for raster_rows in rasters {
+                let candidate = Choice { raster_rows, ..choice };
+                let prior = if raster_rows == usual { 1.0 } else { RASTER_PRIOR };
+                if seen.insert(candidate) {
+                    let cycles = heuristic::cycles(&candidate, shape, device) + before;
+                    ranked.push((cycles * prior, candidate));
+                }
             }
         }
     }
@@ -63,8 +79,6 @@ fn tile_of(choice: &Choice) -> (Tile, Schedule, OutputMajor, Split) {
 
 #[cfg(test)]
 mod tests {
-    use std::collections::HashSet;
-
     use pgemm_kernels::Cluster;
 
     use super::*;
@@ -80,14 +94,16 @@ mod tests {
     }
 
     #[test]
-    fn the_whole_catalogue_is_there_once_without_the_peer() {
+    fn the_whole_rule_and_catalogue_are_there_once_without_the_peer() {
         let key = key(16384, 16384, 4096);
         let peer = peer(&key);
         let all = candidates(&key, SMS, &peer, usize::MAX);
         assert_eq!(all.iter().collect::<HashSet<_>>().len(), all.len());
         assert!(!all.contains(&peer));
         let specs: HashSet<_> = all.iter().map(|candidate| candidate.spec).collect();
-        assert_eq!(specs, key.specs().collect());
+        let of_rule = key.rule().into_iter().flat_map(|(_, specs)| specs);
+        let expected: HashSet<_> = key.specs().chain(of_rule).collect();
+        assert!(specs == expected, "{} of {}", specs.len(), expected.len());
         assert!(specs.iter().any(|spec| spec.cluster != Cluster::NONE));
         assert!(all.iter().all(|candidate| candidate.raster_rows >= 1));
     }
