@@ -1,5 +1,5 @@
-//! The autotuner: races kernels of the catalogue and of its rule against the cost model's pick by successive
-//! halving, and stores the results in JSON files, which [`Gemm`](crate::Gemm) reads.
+//! The autotuner: races kernels of the catalogue and of its rule against the cost model's pick by
+//! successive halving, and stores the results in JSON files, which [`Gemm`](crate::Gemm) reads.
 //! `docs/autotuning.md` explains the search and the files.
 
 #[cfg(feature = "tuner")]
