@@ -17,12 +17,12 @@ pub const TILE_PRIOR: f64 = 1.01;
 pub const RASTER_PRIOR: f64 = 1.02;
 
 /// Choices with the heuristic's raster height from which each trial is taken. The rule has
-/// thousands, and most of them are far too slow.
+/// thousands, and most of them are estimated as far too slow. The number was not tuned.
 const CHOICES_OF_TRIAL: usize = 20;
 
 /// The `trials` most promising choices on a device besides `peer`: kernels of the catalogue and of
-/// its rule for these types and majors, clusters and swapped operands included, with each split worth estimating, and
-/// with the heuristic's raster height, half and twice that, and all rows.
+/// its rule for these types and majors, clusters and swapped operands included, with each split
+/// worth estimating, and with the heuristic's raster height, half and twice that, and all rows.
 pub fn candidates(
     key: &ProblemKey,
     device: impl Into<DeviceFacts>,

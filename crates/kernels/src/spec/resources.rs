@@ -17,9 +17,10 @@ use crate::tiles::staging::{OutputMajor, Staging};
 /// Bytes reserved for barriers, behind the ring and the staging buffers.
 const BARRIER_BYTES: u32 = 1024;
 
-/// A ring of fewer stages is slow, as MMAs hold two of them and only the others are loaded. Timings
-/// of kernels of 192×176 are 13 % above the analytic model's estimates in the mean with three stages
-/// and 1 % below with four (131 and 193 of those in 16 bits that the trees are fitted to).
+/// A ring of fewer stages is shallow: MMAs hold two stages while the others are loaded. In 16 bits,
+/// kernels of 192×176 took 13 % longer than the model without trees estimates with three stages,
+/// and 1 % less with four and the other order of D (131 and 193 timings of the trees' fit). Kernels
+/// of 192×192 took 4 % less with three stages. Rings that this makes deeper were not timed yet.
 const SHALLOW_RING: u32 = 4;
 
 /// Registers per thread that a wgmma mainloop and its epilogue need besides the accumulators. With
