@@ -11,7 +11,7 @@ use pgemm_emulator::{Options, Schedule as Order};
 use pgemm_kernels::{GemmKernel, LEAST_BYTES_FOR_THREADS, Spec, SpecError};
 
 /// Every major, both operands and each alone, all depths of a stage, one and two consumers.
-const SPECS: [&str; 19] = [
+const SPECS: [&str; 22] = [
     "bf16-kk-bf16-64x64x64-s4-w1-c1x1-threads_ab",
     "bf16-kn-bf16-64x64x64-s4-w1-c1x1-threads_ab",
     "bf16-mk-f32-64x64x64-s4-w1-c1x1-threads_ab",
@@ -28,6 +28,9 @@ const SPECS: [&str; 19] = [
     "bf16-kn-bf16-128x64x64-s4-w2-c2x1-threads_a",
     "bf16-mk-bf16-64x64x64-s4-w1-c1x2-threads_b",
     "bf16-kk-bf16-64x24x64-s9-w1-c1x1-threads_ab",
+    "bf16-mk-bf16-64x24x32-s8-w1-c1x1-threads_ab",
+    "bf16-mnm-bf16-128x128x32-s4-w2-c1x1-threads_ab",
+    "s8-kk-s32-64x16x64-s8-w1-c1x1-threads_ab",
     "f16-kkm-f32-64x40x64-s3-w1-c1x1-threads_a",
     "s8-kk-s32-64x32x128-s3-w1-c1x1-threads_ab",
     "e4m3-kk-bf16-64x40x128-s3-w1-c1x1-threads_ab",

@@ -170,6 +170,9 @@ fn threads_load_operands_from_anywhere() {
         (bf16, (m, n), "bf16-mn-f32-64x120x64-s5-w1-c1x1-threads_ab"),
         (bf16, (m, n), "bf16-mn-f32-128x40x128-s3-p2-c1x1-threads_b"),
         (bf16, (k, n), "bf16-knm-f32-64x8x128-s6-w1-c1x1-threads_ab"),
+        (bf16, (m, n), "bf16-mn-f32-128x128x32-s6-w2-c1x1-threads_ab"),
+        (bf16, (m, k), "bf16-mk-f32-64x24x32-s8-w1-c1x1-threads_ab"),
+        (s8, (k, k), "s8-kk-s32-64x16x64-s8-w1-c1x1-threads_ab"),
     ];
     // Without a GPU too it is noticed if one of them becomes impossible.
     let kernels = kernels.map(|(types, majors, name)| {

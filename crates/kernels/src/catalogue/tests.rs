@@ -1,4 +1,4 @@
-use std::collections::HashSet;
+use std::collections::{BTreeSet, HashSet};
 
 use super::*;
 use crate::quantity::Side;
@@ -158,4 +158,16 @@ fn the_rule_has_every_width_and_cluster_and_deep_rings() {
     let loaded: Vec<Spec> = loaded.collect();
     assert!(loaded.iter().all(|spec| spec.cluster.n == 1 && spec.loader(Side::M) == a[0]));
     assert!(loaded.len() > 100 && loaded.iter().any(|spec| spec.cluster.m == 2));
+    // Stages of half a span are for products that are short along k, and for large tiles, whose
+    // threads could not load a span at once.
+    let depths = |loaders| {
+        let specs = rule([Element::Bf16; 2], (k, mn), loaders, OutputMajor::N, Element::Bf16);
+        let tiles: Vec<Tile> = specs.map(|spec| spec.tile).collect();
+        let depths: BTreeSet<u32> = tiles.iter().map(|tile| tile.k).collect();
+        let large = tiles.iter().filter(|tile| tile.m == 128 && tile.n == 128).map(|tile| tile.k);
+        (depths, large.collect::<BTreeSet<u32>>())
+    };
+    assert_eq!(depths([Loader::Threads; 2]), ([32, 64, 128].into(), [32].into()));
+    assert_eq!(depths(a).0, [64, 128].into());
+    assert_eq!(depths(tma).0, [64, 128].into());
 }

@@ -78,10 +78,10 @@ impl Spec {
     }
 
     /// Whether threads can load the operands with half the registers of an SM. With no register to
-    /// spare, or with rows shorter than a swizzle, ptxas 13.0 spills.
+    /// spare, ptxas 13.0 spills.
     pub(super) fn loaders_need_half_of_registers(&self, wgmma: &WgmmaSpec) -> bool {
         let [of_stage, most] = self.loads_of(self.budget_of_pair(wgmma).producer);
-        self.cluster == Cluster::NONE && self.row_bytes() >= swizzle_bytes() && of_stage < most
+        self.cluster == Cluster::NONE && of_stage < most
     }
 
     /// The registers of each role if threads load operands and two CTAs share an SM.

@@ -17,11 +17,15 @@ use crate::tiles::staging::{OutputMajor, Staging};
 /// Bytes reserved for barriers, behind the ring and the staging buffers.
 const BARRIER_BYTES: u32 = 1024;
 
-/// A ring of fewer stages is shallow: MMAs hold two stages while the others are loaded. In 16 bits,
-/// kernels of 192×176 took 13 % longer than the model without trees estimates with three stages,
-/// and 1 % less with four and the other order of D (131 and 193 timings of the trees' fit). Kernels
-/// of 192×192 took 4 % less with three stages. Rings that this makes deeper were not timed yet.
+/// A ring of fewer stages is shallow: MMAs hold two stages while the others are loaded. Of ten
+/// pairs of kernels, four stages and one staging buffer took 0 to 11 % less than three stages and
+/// two buffers where D leaves in two steps, such as with 192×176.
 const SHALLOW_RING: u32 = 4;
+
+/// Most steps of a tile's D that go through one staging buffer for the sake of the ring. With
+/// 192×192, which has three, 22 pairs took 3 % longer so in the mean (run `2026-11-26-turns-rings`
+/// of `benchmarks/results`, as the ones above).
+const MOST_STEPS_OF_ONE_BUFFER: u32 = 2;
 
 /// Registers per thread that a wgmma mainloop and its epilogue need besides the accumulators. With
 /// fewer registers the assembler spills.
@@ -258,13 +262,15 @@ impl Spec {
             return others;
         }
         let of = |staging: fn(_, _, _, _) -> Staging| {
-            let staging = staging(self.output, self.d_major, self.tile.n, self.blocks());
-            self.consumers() * staging.bytes() + others
+            staging(self.output, self.d_major, self.tile.n, self.blocks())
         };
-        let (fewest, single) = (of(Staging::fewest), of(Staging::single));
+        let bytes = |staging: Staging| self.consumers() * staging.bytes() + others;
+        let (fewest, single) = (bytes(of(Staging::fewest)), of(Staging::single));
+        let may_be_one = single.steps() <= MOST_STEPS_OF_ONE_BUFFER;
+        let single = bytes(single);
         let is_shallow =
             |beside| limit.saturating_sub(beside) / self.stage_bytes().max(1) < SHALLOW_RING;
-        if is_shallow(fewest) && !is_shallow(single) { single } else { fewest }
+        if may_be_one && is_shallow(fewest) && !is_shallow(single) { single } else { fewest }
     }
 
     /// Most bytes that a CTA may use. Kernels of f64 and f32 run as many CTAs on an SM as their

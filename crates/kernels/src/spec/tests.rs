@@ -203,11 +203,25 @@ fn ctas_of_small_launches_have_an_sm_of_their_own() {
     }
 }
 
+/// One buffer makes room for a fourth stage where D leaves in two steps, and not in three.
+#[test]
+fn one_staging_buffer_has_to_do_for_few_steps() {
+    for (name, stages) in [
+        ("bf16-kk-bf16-192x176x64-s3-w3-c1x1", 4),
+        ("bf16-kkm-bf16-192x176x64-s3-w3-c1x1", 4),
+        ("bf16-kk-bf16-192x168x64-s3-w3-c1x1", 4),
+        ("bf16-kk-bf16-192x192x64-s3-w3-c1x1", 3),
+    ] {
+        assert_eq!(spec(name).most_stages(), stages, "{name}");
+    }
+}
+
 #[test]
 fn small_kernels_whose_threads_load_share_an_sm() {
     for (name, ctas) in [
         ("bf16-mn-bf16-64x64x64-s6-w1-c1x1-threads_ab", 2),
         ("bf16-mk-bf16-64x24x64-s9-w1-c1x1-threads_b", 2),
+        ("bf16-mk-bf16-64x24x32-s16-w1-c1x1-threads_ab", 2),
         // A deep ring leaves no shared memory to another CTA. The next two have too many sums or
         // loads, then follow a cluster and a kernel whose operands TMA loads.
         ("bf16-mn-bf16-64x64x64-s13-w1-c1x1-threads_ab", 1),
