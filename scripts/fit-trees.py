@@ -1,15 +1,16 @@
 #!/usr/bin/env python3
 """Fits the boosted trees that correct the heuristic's estimates, and says what they gain on problems that were held out from the
-trees. The constants of the estimates themselves were fitted to all problems of these files, and the features and the size of the
+trees. Kernels of wgmma have trees of their own, and those that add up in registers (f64 and f32). The constants of the estimates themselves were fitted to all problems of these files, and the features and the size of the
 trees were chosen by what was lost on the problems held out here.
 
 Reads what `pgemm atlas --features FILE` prints for surveys (files of benchmarks/results). Fitted are the logarithms of the times
 over the estimates. What all choices of a problem have in common counts little, since no pick depends on it, and choices near
 the best count most. Needs numpy and catboost, whose trees ask the same question in all splits of a level.
 
-    for run in rule survey races autotune atlas; do pgemm atlas --features benchmarks/results/$run.jsonl > $run.csv; done
+    for run in rule survey races autotune atlas exact; do pgemm atlas --features benchmarks/results/$run.jsonl > $run.csv; done
     pgemm atlas --population models --count 1000 --shard 1/2 --list > unseen.txt
     scripts/fit-trees.py rule.csv survey.csv races.csv autotune.csv atlas.csv --without unseen.txt --out crates/plan/src/heuristic/trees.bin
+    scripts/fit-trees.py exact.csv --trees registers --out crates/plan/src/heuristic/register-trees.bin
 
 With --tiles it fits the trees that correct the bounds of tiles instead, from what `pgemm atlas --tile-features` prints for drawn
 problems. These are fitted to the estimates that the other trees correct, so they are fitted anew after them. No timing is needed.
@@ -66,9 +67,12 @@ LEAST_WEIGHT_OF_TILES = 0.02
 BOUNDED = 40
 ESTIMATED = (4, 5, 6, 7)
 
+# Levels of a tree in a file.
+LEVELS = 8
+
 PARAMETERS = {
     "iterations": 1600,
-    "depth": 8,
+    "depth": LEVELS,
     "learning_rate": 0.12,
     "l2_leaf_reg": 5,
     "bootstrap_type": "Bernoulli",
@@ -80,6 +84,7 @@ PARAMETERS = {
     "allow_writing_files": False,
     "verbose": False,
 }
+PARAMETERS_OF_REGISTERS = PARAMETERS | {"iterations": 800, "depth": 6, "learning_rate": 0.08}
 PARAMETERS_OF_TILES = PARAMETERS | {
     "iterations": 120,
     "learning_rate": 0.35,
@@ -90,13 +95,13 @@ PARAMETERS_OF_TILES = PARAMETERS | {
 }
 
 
-def read(paths, left_out):
+def read(paths, left_out, of_trees):
     problems, times, before, rows, runs, estimates = [], [], [], [], [], []
     for path in paths:
         with open(path, encoding="utf-8") as file:
             header, *lines = csv.reader(file)
-        for run, problem, cycles, estimate, repack, *features in lines:
-            if problem in left_out:
+        for run, problem, trees, cycles, estimate, repack, *features in lines:
+            if problem in left_out or trees != of_trees:
                 continue
             runs.append(run)
             problems.append((run, problem))
@@ -150,7 +155,7 @@ def trees_of(model):
         trees = json.load(file)["oblivious_trees"]
     for tree in trees:
         splits = list(reversed(tree["splits"]))
-        missing = model.get_all_params()["depth"] - len(splits)
+        missing = LEVELS - len(splits)
         splits += splits[-1:] * missing
         features = bytes(split["float_feature_index"] for split in splits)
         # Below the greater of the features that it divides, and not below the smaller one.
@@ -222,6 +227,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("files", nargs="+", metavar="FILE")
     parser.add_argument("--tiles", action="store_true", help="fit the trees that correct the bounds of tiles")
+    parser.add_argument("--trees", choices=["wgmma", "registers"], default="wgmma", help="the kernels whose estimates the trees correct")
     parser.add_argument("--without", metavar="FILE", help="leave out the problems that this output of `pgemm atlas --list` names")
     parser.add_argument("--out", metavar="FILE")
     args = parser.parse_args()
@@ -232,7 +238,8 @@ def main():
     if args.without:
         with open(args.without, encoding="utf-8") as file:
             left_out = {match.group() for line in file if (match := NAME.search(line))}
-    of, problems, times, estimates, before, rows = read(args.files, left_out)
+    of, problems, times, estimates, before, rows = read(args.files, left_out, args.trees)
+    parameters = PARAMETERS_OF_REGISTERS if args.trees == "registers" else PARAMETERS
     # The trees correct kernels alone. A pick is made from kernels with the repack kernels before
     # them.
     total = np.log(times + before)
@@ -255,9 +262,9 @@ def main():
     corrections = np.zeros(len(of))
     for fold in range(FOLDS):
         held = folds[of] == fold
-        corrections[held] = fit(rows[~held], targets[~held], weights[~held]).predict(rows[held])
+        corrections[held] = fit(rows[~held], targets[~held], weights[~held], parameters).predict(rows[held])
     say("held out", losses(corrections), problems)
-    model = fit(rows, targets, weights)
+    model = fit(rows, targets, weights, parameters)
     say("fitted", losses(model.predict(rows)), problems)
     if args.out:
         with open(args.out, "wb") as file:

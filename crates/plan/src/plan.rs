@@ -401,8 +401,7 @@ fn choice_for(
     raster: Option<u32>,
 ) -> Choice {
     let plain = Choice::plain(spec);
-    let [m, _, _] = plain.extents(shape.extents);
-    let usual = || heuristic::raster_rows(&spec, m, device.sm_count);
+    let usual = || heuristic::raster_rows(&spec, plain.extents(shape.extents), device.sm_count);
     let raster_rows = config.raster_rows.or(raster).unwrap_or_else(usual).max(1);
     let choice = Choice { raster_rows, split: config.split.unwrap_or_default(), ..plain };
     let launches = [true, false].map(|dependent_launch| Choice { dependent_launch, ..choice });

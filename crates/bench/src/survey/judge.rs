@@ -147,21 +147,22 @@ pub fn judge(path: &Path) -> Result<Vec<Judgement>> {
 }
 
 /// The features of all timed choices of a file in the compact form, as lines of comma-separated
-/// values: run and problem; the time in cycles of 1.7 GHz, with the drift of the clock divided out
-/// and without what repack kernels take as estimated; the estimate before it is corrected; the
+/// values: run and problem; `wgmma` or `registers`, for the trees that correct the kernel; the time
+/// in cycles of 1.7 GHz, with the drift of the clock divided out and without what repack kernels take as estimated; the estimate before it is corrected; the
 /// cycles of the repack kernels; and the features.
 ///
 /// # Errors
 /// The same as for [`judge`].
 pub fn features(path: &Path) -> Result<String> {
-    let mut table =
-        format!("run,problem,cycles,estimate,before,{}\n", heuristic::FEATURE_NAMES.join(","));
+    let mut table = format!(
+        "run,problem,trees,cycles,estimate,before,{}\n",
+        heuristic::FEATURE_NAMES.join(",")
+    );
     for line in lines(path)? {
         let Some(key) = line.problem.as_deref().and_then(key_of) else { continue };
         for (choice, us) in timings(&line.blocks) {
             let Some((shape, before)) = key.shape_for(&choice) else { continue };
-            let found = heuristic::features_of(&choice, shape, line.device());
-            let Some((estimate, mut features)) = found else { continue };
+            let (estimate, mut features) = heuristic::features_of(&choice, shape, line.device());
             features[heuristic::STEADY] = f32::from(u8::from(line.steady));
             // The trees correct kernels without the repack kernels before them.
             let cycles = us * heuristic::NOMINAL_MHZ - before;
@@ -169,7 +170,8 @@ pub fn features(path: &Path) -> Result<String> {
                 continue;
             }
             let problem = line.problem.as_deref().unwrap_or_default();
-            table += &format!("{},{problem},{cycles},{estimate},{before}", line.run);
+            let trees = if choice.spec.wgmma().is_some() { "wgmma" } else { "registers" };
+            table += &format!("{},{problem},{trees},{cycles},{estimate},{before}", line.run);
             features.iter().for_each(|feature| table += &format!(",{feature}"));
             table.push('\n');
         }

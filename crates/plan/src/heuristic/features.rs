@@ -2,12 +2,12 @@
 
 use pgemm_kernels::{OutputMajor, Schedule, Spec};
 
+use super::estimate::{Estimate, SpecTerms};
 use super::placement::{RunChoice, TilePlacement};
-use super::wgmma::{Estimate, WgmmaModel};
 use crate::split::Split;
 
 /// The number of features.
-pub const FEATURES: usize = 57;
+pub const FEATURES: usize = 60;
 
 /// The feature that says whether kernels run for so long that the clock is steady. It is 1 for
 /// every estimate, and 0 for timings of kernels that ran too briefly.
@@ -71,6 +71,9 @@ pub const NAMES: [&str; FEATURES] = [
     "raster rows",
     "batch",
     "time of DRAM traffic against an H200",
+    "rows of a warp",
+    "columns of a warp",
+    "part of the traffic that is read again",
     "steady clock",
 ];
 
@@ -78,7 +81,7 @@ pub const NAMES: [&str; FEATURES] = [
 /// stage fractions of the stage.
 pub(super) fn features(
     spec: &Spec,
-    model: &WgmmaModel<'_>,
+    of_spec: &SpecTerms,
     terms: &Estimate,
     placement: &TilePlacement,
     run: RunChoice,
@@ -104,9 +107,9 @@ pub(super) fn features(
         of_estimate(terms.reduction),
         of_estimate(terms.launch),
         of_estimate(terms.epilogues),
-        of_stage(model.math),
-        of_stage(model.shared),
-        of_stage(model.stored),
+        of_stage(of_spec.math),
+        of_stage(of_spec.shared),
+        of_stage(of_spec.stored),
         of_stage(terms.fill),
         f64::from(tile.m),
         f64::from(tile.n),
@@ -124,7 +127,7 @@ pub(super) fn features(
         terms.contributors.min(16.0),
         flag(run.split == Split::StreamK),
         flag(run.dependent_launch),
-        model.steps,
+        of_spec.steps,
         lines_a,
         lines_b,
         terms.line_bytes,
@@ -137,7 +140,7 @@ pub(super) fn features(
         ctas.fract(),
         ctas.min(5.0),
         terms.busiest.min(9.0),
-        model.ctas_per_sm,
+        of_spec.ctas_per_sm,
         f64::from(spec.a.bytes()),
         f64::from(spec.output.bytes()),
         f64::from(stages * spec.stage_bytes()),
@@ -152,6 +155,9 @@ pub(super) fn features(
         f64::from(run.raster_rows),
         (placement.batch as f64).min(64.0),
         placement.memory_factor,
+        of_spec.of_warp[0],
+        of_spec.of_warp[1],
+        terms.missed,
         1.0,
     ]
     .map(|feature| feature as f32)

@@ -103,7 +103,7 @@ impl TilePlacement {
             clusters: clusters_at_once(&spec, sms),
             cluster_size: u64::from(spec.cluster.size()),
             at_once: u64::from(spec.working_ctas_per_sm()),
-            raster_rows: raster_rows(&spec, m, sms),
+            raster_rows: raster_rows(&spec, [m, n, k], sms),
         }
     }
 
@@ -154,8 +154,10 @@ impl TilePlacement {
             // The tiles of a batch form one list, product after product.
             (self.rows as f64, (self.columns * self.batch) as f64)
         } else {
+            // They fill bands of so many rows, one after the other.
             let rows = self.rows.min(u64::from(raster_rows)) as f64;
-            (rows, work.split_tiles as f64 / rows)
+            let (split, columns) = (work.split_tiles as f64, self.columns as f64);
+            if split <= rows * columns { (rows, split / rows) } else { (split / columns, columns) }
         };
         let line = k * element_bytes;
         let of_tile = (tile_m + tile_n) * line;
@@ -222,11 +224,10 @@ impl TilePlacement {
         let tiles = self.tiles();
         let stream = (!tiles.is_multiple_of(clusters) && tiles.saturating_mul(k_tiles) > clusters)
             .then_some(Split::StreamK);
-        // As many parts as make one full wave.
-        let fill = clusters / tiles.max(1);
-        let split = (2..=u64::from(MAX_SPLITS).min(k_tiles))
-            .contains(&fill)
-            .then_some(Split::SplitK(fill as u32));
+        // As many parts as make one full wave, or as have two stages.
+        let fill = (clusters / tiles.max(1)).min(k_tiles / 2);
+        let split =
+            (2..=u64::from(MAX_SPLITS)).contains(&fill).then_some(Split::SplitK(fill as u32));
         stream.into_iter().chain(split)
     }
 }

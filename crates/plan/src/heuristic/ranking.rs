@@ -1,5 +1,7 @@
 //! [`Ranking`]: the choices for a problem, ordered by their estimated cycles.
 
+use std::convert::identity;
+
 use pgemm_kernels::Spec;
 
 use super::features::FEATURES;
@@ -69,8 +71,7 @@ struct Featured<'r> {
 }
 
 impl<'r> Featured<'r> {
-    /// The choices with their features, and with the estimates that the features belong to. There
-    /// are none for choices without wgmma.
+    /// The choices with their features, and with the estimates that the features belong to.
     fn of(
         all: &[Estimated<'r>],
         shape: Shape,
@@ -80,19 +81,22 @@ impl<'r> Featured<'r> {
         let featured = |estimated: &Estimated<'r>| {
             let Estimated { rated, run, .. } = *estimated;
             let placement = TilePlacement::new(rated.spec, shape, device);
-            let (cycles, features) = rated.features(&placement, run)?;
+            let (cycles, features) = rated.features(&placement, run);
             let estimated = Estimated { cycles: cycles + before, ..*estimated };
-            Some(Featured { estimated, features: features.map(Short::from), before })
+            Featured { estimated, features: features.map(Short::from), before }
         };
-        all.iter().filter_map(featured).collect()
+        all.iter().map(featured).collect()
     }
 
-    /// The choices with the estimates that these trees correct, `N` at a time.
+    /// The choices with the estimates that trees correct, `N` at a time: those for the kernels of
+    /// the problem, which all have one kind of mainloop, or the part of them that `part` takes.
     fn corrected<const N: usize>(
         all: &[Featured<'r>],
-        trees: Trees<FEATURES>,
+        part: impl Fn(Trees<FEATURES>) -> Trees<FEATURES>,
     ) -> Vec<Estimated<'r>> {
         let mut corrected = Vec::with_capacity(all.len());
+        let Some(first) = all.first() else { return corrected };
+        let trees = part(first.estimated.rated.trees());
         for some in all.chunks(N) {
             // There may be fewer; then the first of them fills up.
             let of = |index| &some.get(index).unwrap_or(&some[0]).features;
@@ -109,12 +113,12 @@ impl<'r> Featured<'r> {
     /// The choices that the first trees find best, with the estimates that all trees correct, and
     /// the others with those that the first trees correct.
     fn finalists_and_others(all: Vec<Featured<'r>>) -> [Vec<Estimated<'r>>; 2] {
-        let first = Featured::corrected::<CORRECTED>(&all, Trees::first_of_choices());
+        let first = Featured::corrected::<CORRECTED>(&all, Trees::first);
         let mut all: Vec<_> = all.into_iter().zip(first).collect();
         let others = keep_least(&mut all, FINALISTS, |(_, choice)| choice.cycles);
         let finalists: Vec<_> = all.into_iter().map(|(choice, _)| choice).collect();
         let others = others.into_iter().map(|(_, choice)| choice).collect();
-        [Featured::corrected::<FINALISTS>(&finalists, Trees::of_choices()), others]
+        [Featured::corrected::<FINALISTS>(&finalists, identity), others]
     }
 }
 
@@ -155,11 +159,7 @@ impl<'r> Ranking<'r> {
                 group.iter_mut().for_each(|choice| choice.cycles = choice.cycles * factor + before);
             }
             let left = keep_least(&mut all, of_way, |choice| choice.cycles);
-            let featured = Featured::of(&all, shape, device, before);
-            if featured.is_empty() {
-                others.append(&mut all);
-            }
-            known.extend(featured);
+            known.extend(Featured::of(&all, shape, device, before));
             if others.is_empty() { others = left } else { others.extend(left) }
         }
         let [finalists, corrected] = Featured::finalists_and_others(known);
@@ -240,7 +240,7 @@ pub(crate) fn least_corrected<'r>(
 ) -> f64 {
     let Ranking { groups } = Ranking::new(specs, shape, device, None, None);
     let featured = Featured::of(&groups.concat(), shape, device, 0.0);
-    let corrected = Featured::corrected::<CORRECTED>(&featured, Trees::of_choices());
+    let corrected = Featured::corrected::<CORRECTED>(&featured, identity);
     corrected.into_iter().map(|choice| choice.cycles).fold(f64::INFINITY, f64::min)
 }
 

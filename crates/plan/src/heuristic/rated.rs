@@ -3,6 +3,7 @@
 use pgemm_kernels::{MainloopSpec, Spec};
 
 use super::constants::{Constants, FITTED};
+use super::estimate::Estimate;
 use super::features::{FEATURES, features};
 use super::placement::{RunChoice, TilePlacement};
 use super::registers::RegisterModel;
@@ -47,7 +48,10 @@ impl<'c> Model<'c> {
 
     /// A function that estimates the cycles of choices of the spec. What they have in common is
     /// computed once.
-    fn estimator<'p>(&'p self, placement: &'p TilePlacement) -> impl Fn(RunChoice) -> f64 + 'p {
+    fn estimator<'p>(
+        &'p self,
+        placement: &'p TilePlacement,
+    ) -> impl Fn(RunChoice) -> Estimate + 'p {
         enum Estimator<'p> {
             Wgmma(&'p WgmmaModel<'p>, TileCycles),
             Registers(&'p RegisterModel<'p>),
@@ -57,8 +61,8 @@ impl<'c> Model<'c> {
             Model::Registers(model) => Estimator::Registers(model),
         };
         move |run| match &estimator {
-            Estimator::Wgmma(model, tile) => model.estimate(placement, tile, run).cycles,
-            Estimator::Registers(model) => model.cycles(placement, run),
+            Estimator::Wgmma(model, tile) => model.estimate(placement, tile, run),
+            Estimator::Registers(model) => model.estimate(placement, run),
         }
     }
 }
@@ -69,7 +73,7 @@ pub(super) fn cycles_with(
     choice: &Choice,
     placement: &TilePlacement,
 ) -> f64 {
-    Model::new(&choice.spec, constants).estimator(placement)(choice.into())
+    Model::new(&choice.spec, constants).estimator(placement)(choice.into()).cycles
 }
 
 impl RatedSpec {
@@ -82,25 +86,31 @@ impl RatedSpec {
     /// Estimated cycles of a choice of this spec, corrected by all trees.
     pub(super) fn corrected(&self, shape: Shape, device: DeviceFacts, run: RunChoice) -> f64 {
         let placement = TilePlacement::new(self.spec, shape, device);
-        match self.features(&placement, run) {
-            Some((cycles, features)) => {
-                let [correction] = corrections(Trees::of_choices(), [&features.map(Short::from)]);
-                cycles * correction.exp()
-            }
-            None => self.estimator(&placement)(run),
-        }
+        let (cycles, features) = self.features(&placement, run);
+        let [correction] = corrections(self.trees(), [&features.map(Short::from)]);
+        cycles * correction.exp()
     }
 
-    /// Estimated cycles before the trees correct them, and the features from which they do. `None`
-    /// for a spec without wgmma.
+    /// Estimated cycles before the trees correct them, and the features from which they do.
     pub(super) fn features(
         &self,
         placement: &TilePlacement,
         run: RunChoice,
-    ) -> Option<(f64, [f32; FEATURES])> {
-        let Model::Wgmma(model) = &self.model else { return None };
-        let terms = model.estimate(placement, &model.of_tile(placement), run);
-        Some((terms.cycles, features(&self.spec, model, &terms, placement, run)))
+    ) -> (f64, [f32; FEATURES]) {
+        let terms = self.model.estimator(placement)(run);
+        let of_spec = match &self.model {
+            Model::Wgmma(model) => &model.of_spec,
+            Model::Registers(model) => &model.of_spec,
+        };
+        (terms.cycles, features(&self.spec, of_spec, &terms, placement, run))
+    }
+
+    /// The trees that correct estimates of this spec.
+    pub(super) fn trees(&self) -> Trees<FEATURES> {
+        match &self.model {
+            Model::Wgmma(_) => Trees::of_wgmma(),
+            Model::Registers(_) => Trees::of_registers(),
+        }
     }
 
     /// The least that the tiles of any problem take with a spec of wgmma. The trees correct its
@@ -131,6 +141,7 @@ impl RatedSpec {
         &'p self,
         placement: &'p TilePlacement,
     ) -> impl Fn(RunChoice) -> f64 + 'p {
-        self.model.estimator(placement)
+        let estimate = self.model.estimator(placement);
+        move |run| estimate(run).cycles
     }
 }

@@ -4,9 +4,10 @@
 //! the whole by DRAM traffic. The [`RegisterConstants`] of each instruction are fitted.
 
 use pgemm_ir::WARPGROUP_THREADS;
-use pgemm_kernels::{DmmaSpec, FfmaSpec, Spec};
+use pgemm_kernels::{DmmaSpec, FfmaSpec, Spec, Warps};
 
 use super::constants::RegisterConstants;
+use super::estimate::{Estimate, SpecTerms};
 use super::placement::{RunChoice, TilePlacement, part_missed};
 use super::{fourth_power, reduction_cycles};
 use crate::decomposition::Decomposition;
@@ -56,8 +57,10 @@ pub(super) struct RegisterModel<'c> {
     /// Cycles of a stage and of an epilogue if the CTA has the SM to itself.
     stage: f64,
     epilogue: f64,
-    /// Fewest cycles of a stage on an SM, however many CTAs share it.
+    /// Fewest cycles of a stage on an SM, however many CTAs share it, and those of its loads.
     busy_stage: f64,
+    fill: f64,
+    pub(super) of_spec: SpecTerms,
 }
 
 impl<'c> RegisterModel<'c> {
@@ -67,7 +70,7 @@ impl<'c> RegisterModel<'c> {
         let (warp_m, warp_n) = dmma.warp_tile(spec.tile);
         let math = tile_m * tile_n * tile_k / F64_MACS_PER_CYCLE;
         let read = f64::from(dmma.warps.count() * (warp_m + warp_n)) * tile_k;
-        Self::new(spec, constants, math, read)
+        Self::new(spec, constants, math, read, dmma.warps)
     }
 
     /// The model of a valid f32 spec.
@@ -82,12 +85,18 @@ impl<'c> RegisterModel<'c> {
             tile_k * (sums * factor + lines / ELEMENTS_PER_LOAD) + STAGE_INSTRUCTIONS;
         let transposition = f64::from(spec.transposed_elements()) * TRANSPOSED_ELEMENT;
         let issue = threads * instructions / THREADS_PER_CYCLE + transposition;
-        Self::new(spec, constants, issue, threads * lines * tile_k)
+        Self::new(spec, constants, issue, threads * lines * tile_k, ffma.warps)
     }
 
     /// The model of a spec whose stage takes so many cycles at the full rate, and whose threads
     /// read so many elements of it from shared memory.
-    fn new(spec: &Spec, constants: &'c RegisterConstants, math: f64, read: f64) -> Self {
+    fn new(
+        spec: &Spec,
+        constants: &'c RegisterConstants,
+        math: f64,
+        read: f64,
+        warps: Warps,
+    ) -> Self {
         let bytes = f64::from(spec.a.bytes());
         let tile = [spec.tile.m, spec.tile.n].map(f64::from);
         let elements = tile[0] * tile[1];
@@ -110,6 +119,15 @@ impl<'c> RegisterModel<'c> {
             stage: (busy + of_cta).sqrt().sqrt() + constants.stage_cycles,
             epilogue: constants.epilogue_cycles + constants.epilogue_cycles_per_element * elements,
             busy_stage: busy.sqrt().sqrt(),
+            fill,
+            of_spec: SpecTerms {
+                math,
+                shared,
+                stored: 0.0,
+                steps: 0.0,
+                ctas_per_sm: f64::from(ctas_per_sm),
+                of_warp: [tile[0] / f64::from(warps.m), tile[1] / f64::from(warps.n)],
+            },
         }
     }
 
@@ -125,8 +143,8 @@ impl<'c> RegisterModel<'c> {
         full * at_once + of_rest
     }
 
-    /// Estimated cycles of a choice of this spec.
-    pub(super) fn cycles(&self, placement: &TilePlacement, run: RunChoice) -> f64 {
+    /// What the estimate of a choice is made of.
+    pub(super) fn estimate(&self, placement: &TilePlacement, run: RunChoice) -> Estimate {
         let constants = self.constants;
         let work = placement.decompose(run.split);
         let Decomposition { tiles, k_tiles, split_tiles, workers, .. } = work;
@@ -148,19 +166,23 @@ impl<'c> RegisterModel<'c> {
         let share = share as f64;
         let of_whole = k_tiles as f64 * self.stage + self.epilogue;
         let of_worker = share * self.stage + finished * self.epilogue;
-        let alone = whole_of_sm.div_ceil(at_once) as f64 * of_whole
-            + workers_of_sm.div_ceil(at_once) as f64 * of_worker;
+        // Workers begin, and whole tiles follow.
+        let busy = |units: u64, cycles: f64, stages: f64| {
+            let alone = units.div_ceil(at_once) as f64 * cycles;
+            let shared = units as f64 * stages * self.busy_stage;
+            alone.max(if units > 0 { shared + self.epilogue } else { 0.0 })
+        };
+        let busy_whole = busy(whole_of_sm, of_whole, k_tiles as f64);
+        let busy_split = busy(workers_of_sm, of_worker, share);
         let of_both =
             |[whole, workers]: [u64; 2]| whole as f64 * k_tiles as f64 + workers as f64 * share;
-        let stages = of_both([whole_of_sm, workers_of_sm]);
-        let busy = alone.max(stages * self.busy_stage + self.epilogue) + reduction;
         // The busiest pair's fraction of the work is also its fraction of the DRAM traffic. Every
         // pair gets a unit before any gets a second. A slower memory than an H200's takes longer
         // once many pairs read from it.
         let pairs = (sms / 2).max(1);
         let in_pair = of_both([whole, workers].map(|units| units.div_ceil(pairs)));
-        let of_pair =
-            (in_pair / (tiles.max(1) * k_tiles) as f64).max(placement.memory_factor / pairs as f64);
+        let all_stages = (tiles.max(1) * k_tiles) as f64;
+        let of_pair = (in_pair / all_stages).max(placement.memory_factor / pairs as f64);
         let read = placement.read(self.bytes);
         let missed = if run.split == Split::StreamK && workers > 0 {
             placement.missed(&work, self.tile, self.bytes, run.raster_rows)
@@ -171,15 +193,48 @@ impl<'c> RegisterModel<'c> {
             let again = read - placement.operands(self.bytes).into_iter().sum::<f64>();
             again.max(0.0) * part_missed(apart)
         };
-        let traffic = placement.traffic(self.bytes) + missed;
-        let dram = traffic * of_pair / constants.bytes_per_cycle_of_pair;
+        let of_traffic = |bytes: f64| bytes * of_pair / constants.bytes_per_cycle_of_pair;
         let [m, n, _] = placement.extents;
         let results = m * n * placement.batch as f64 * self.bytes;
-        let dram = dram + results / constants.result_bytes_per_cycle;
+        let traffic = placement.traffic(self.bytes);
+        let dram = of_traffic(traffic) + results / constants.result_bytes_per_cycle;
+        let missed_bytes = missed;
+        let missed = of_traffic(missed);
         let l2 = read / constants.l2_bytes_per_cycle_of_all;
         let serial = if run.dependent_launch { 0.0 } else { constants.serial_cycles };
         let launch = constants.launch_cycles + serial;
-        [busy, dram, l2].map(fourth_power).into_iter().sum::<f64>().sqrt().sqrt() + launch
+        let part = split_tiles as f64 / tiles.max(1) as f64;
+        let missed_split = if part > 0.0 { missed } else { 0.0 };
+        let limits = |busy: f64, part: f64, missed: f64| {
+            let terms = [busy, part * dram + missed, part * l2];
+            terms.map(fourth_power).into_iter().sum::<f64>().sqrt().sqrt()
+        };
+        let cycles = limits(busy_split, part, missed_split)
+            + limits(busy_whole, 1.0 - part, missed - missed_split)
+            + reduction
+            + launch;
+        let turns = [whole_of_sm, workers_of_sm].map(|units| units.div_ceil(at_once) as f64);
+        Estimate {
+            cycles,
+            busy: busy_split + busy_whole,
+            of_pair: missed,
+            dram,
+            l2,
+            reduction,
+            launch,
+            epilogues: (turns[0] + turns[1] * finished) * self.epilogue,
+            stage: self.stage,
+            fill: self.fill,
+            turns: turns[0] + turns[1],
+            whole_turns: turns[0],
+            contributors: work.contributors() as f64,
+            line_bytes: 1.0,
+            busiest: in_pair / all_stages * pairs as f64,
+            stages: of_both([whole_of_sm, workers_of_sm]),
+            occupied: ((tiles - split_tiles + workers) as f64 / (sms * at_once) as f64).min(1.0),
+            results: results / (traffic + missed_bytes),
+            missed: missed_bytes / (traffic + missed_bytes),
+        }
     }
 }
 
@@ -207,7 +262,7 @@ mod tests {
 
     #[test]
     fn slower_memory_takes_longer_where_it_is_the_limit() {
-        use crate::heuristic::{Shape, cycles};
+        use crate::heuristic::{Shape, cycles_with};
         use crate::{Choice, Config, DeviceFacts, Major, Problem};
         let choice = Choice::plain("f64-mn-f64-48x64x16-s7-w1x4-k8".parse().unwrap());
         let ratio = |m, n, k| {
@@ -215,7 +270,8 @@ mod tests {
             let shape = Shape::of(&Problem::new(m, n, k, Major::M, Major::N), &config);
             let h200 = DeviceFacts::new(132);
             let h100 = h200.with_memory_mb_per_second(3_352_320);
-            cycles(&choice, shape, h100) / cycles(&choice, shape, h200)
+            let cycles = |device| cycles_with(&Constants::fitted(), &choice, shape, device);
+            cycles(h100) / cycles(h200)
         };
         // One column of tiles reads each matrix once. A cube reads operands from L2.
         let (streamed, cube) = (ratio(48, 16256, 16216), ratio(4096, 4096, 4096));

@@ -43,7 +43,7 @@ fn choices_come_in_the_order_of_their_estimates() {
     let extents = [1000, 3000, 5000];
     let choices: Vec<_> = Ranking::new(table, extents, 132.into(), None, None).collect();
     let corrected = |choice: &Choice| cycles(choice, extents, 132);
-    let estimate = |choice: &Choice| features_of(choice, extents, 132).unwrap().0;
+    let estimate = |choice: &Choice| features_of(choice, extents, 132).0;
     let (first, others) = choices.split_at(ranking::CORRECTED);
     assert!(first[..ranking::FINALISTS].iter().map(corrected).is_sorted());
     assert!(others.iter().map(estimate).is_sorted());
@@ -104,6 +104,7 @@ fn splits_fill_one_wave() {
     let small = "bf16-kk-bf16-64x64x64-s10-w1-c1x1";
     assert_eq!(splits(small, [64, 640, 4096]), [Split::StreamK, Split::SplitK(13)]);
     assert_eq!(splits(small, [64, 640, 128]), []);
+    assert_eq!(splits(small, [8, 8, 4096]), [Split::SplitK(32)]);
     assert_eq!(splits(small, [64, 6400, 4096]), [Split::StreamK]);
     assert_eq!(splits(small, [64, 64 * 132, 4096]), []);
     assert_eq!(splits(small, [64, 64, 64]), []);
@@ -112,10 +113,23 @@ fn splits_fill_one_wave() {
 #[test]
 fn raster_groups_are_near_square_and_equal() {
     let wide = spec("bf16-kk-bf16-128x256x64-s4-w2-c1x1");
-    assert_eq!(raster_rows(&wide, 8192, 132), 16);
+    assert_eq!(raster_rows(&wide, [8192; 3], 132), 16);
     let square = spec("bf16-kk-bf16-256x208x64-s3-w2-c1x1");
-    assert_eq!(raster_rows(&square, 8192, 132), 8);
-    assert_eq!(raster_rows(&square, 1, 132), 1);
+    assert_eq!(raster_rows(&square, [8192; 3], 132), 8);
+    assert_eq!(raster_rows(&square, [1, 8192, 8192], 132), 1);
+}
+
+/// Each row of tiles reads all of B anew, and each column all of A.
+#[test]
+fn tiles_follow_the_lines_of_d_if_l2_keeps_an_operand() {
+    let [of_rows, of_columns] =
+        ["bf16-kk-bf16-128x128x64-s6-p2-c1x1", "bf16-kkm-bf16-128x128x64-s6-p2-c1x1"].map(spec);
+    let (short, long) = (64, 16384);
+    assert_eq!(raster_rows(&of_rows, [32768, short, 16384], 132), 1);
+    assert_eq!(raster_rows(&of_rows, [32768, long, 16384], 132), 11);
+    assert_eq!(raster_rows(&of_columns, [short * 128, 32768, 512], 132), 64);
+    assert_eq!(raster_rows(&of_columns, [short * 128, 32768, 520], 132), 11);
+    assert_eq!(raster_rows(&of_columns, [long, 32768, 16384], 132), 11);
 }
 
 /// Of 64×16 tiles in clusters of 4, 18 work for 4608 rows and 30 run at once.

@@ -1,6 +1,7 @@
-//! Boosted trees that correct the estimates of wgmma kernels, and the bounds of tiles.
-//! `scripts/fit-trees.py` writes `trees.bin` from timings, and says what the trees gain on problems
-//! that they were not fitted to. It writes `tile-trees.bin` from what the trees of `trees.bin` say
+//! Boosted trees that correct the estimates of kernels, and the bounds of tiles.
+//! `scripts/fit-trees.py` writes `trees.bin` for wgmma kernels and `register-trees.bin` for those
+//! of f64 and f32 from timings, and says what the trees gain on problems that they were not fitted
+//! to. It writes `tile-trees.bin` from what the trees of `trees.bin` say
 //! of all kernels of drawn problems, which needs no timings.
 //!
 //! All splits of a level ask the same question, as in the trees of CatBoost (Prokhorenkova et al.,
@@ -51,8 +52,10 @@ struct Tree {
 /// Units of a leaf's values in 1.
 const UNITS: f64 = 65_536.0;
 
-static OF_CHOICES: LazyLock<Vec<Tree>> =
+static OF_WGMMA: LazyLock<Vec<Tree>> =
     LazyLock::new(|| read(include_bytes!("trees.bin"), FEATURES));
+static OF_REGISTERS: LazyLock<Vec<Tree>> =
+    LazyLock::new(|| read(include_bytes!("register-trees.bin"), FEATURES));
 static OF_TILES: LazyLock<Vec<Tree>> =
     LazyLock::new(|| read(include_bytes!("tile-trees.bin"), TILE_FEATURES));
 
@@ -61,14 +64,19 @@ static OF_TILES: LazyLock<Vec<Tree>> =
 pub(crate) struct Trees<const F: usize>(&'static [Tree]);
 
 impl Trees<FEATURES> {
-    /// All trees that correct an estimate.
-    pub(super) fn of_choices() -> Self {
-        Trees(&OF_CHOICES)
+    /// All trees that correct the estimate of a wgmma kernel.
+    pub(super) fn of_wgmma() -> Self {
+        Trees(&OF_WGMMA)
     }
 
-    /// The first ones alone, which correct most of an error.
-    pub(super) fn first_of_choices() -> Self {
-        Trees(&OF_CHOICES[..FIRST_TREES.min(OF_CHOICES.len())])
+    /// All trees that correct the estimate of a kernel that adds up in registers.
+    pub(super) fn of_registers() -> Self {
+        Trees(&OF_REGISTERS)
+    }
+
+    /// The first ones of these alone, which correct most of an error.
+    pub(super) fn first(self) -> Self {
+        Trees(&self.0[..FIRST_TREES.min(self.0.len())])
     }
 }
 
@@ -170,14 +178,17 @@ mod tests {
     #[test]
     fn all_trees_of_the_files_are_read() {
         for (trees, bytes) in [
-            (&OF_CHOICES, include_bytes!("trees.bin").len()),
+            (&OF_WGMMA, include_bytes!("trees.bin").len()),
+            (&OF_REGISTERS, include_bytes!("register-trees.bin").len()),
             (&OF_TILES, include_bytes!("tile-trees.bin").len()),
         ] {
             assert_eq!(trees.len() * TREE_BYTES, bytes);
             assert!(!trees.is_empty());
             assert!(trees.iter().all(|tree| tree.leaves.iter().any(|leaf| *leaf != 0)));
         }
-        assert!(OF_CHOICES.len() > FIRST_TREES, "{}", OF_CHOICES.len());
+        for trees in [&OF_WGMMA, &OF_REGISTERS] {
+            assert!(trees.len() > FIRST_TREES, "{}", trees.len());
+        }
     }
 
     /// The questions of a tree, and the tree in a file, whose leaves have their own numbers.

@@ -8,6 +8,7 @@
 use pgemm_kernels::{Cluster, Loader, OutputMajor, Schedule, Side, Spec, Terms, WgmmaSpec};
 
 use super::constants::WgmmaConstants;
+use super::estimate::{Estimate, SpecTerms};
 use super::placement::{RunChoice, TilePlacement};
 use super::{SERIAL_CYCLES, fourth_power};
 use crate::decomposition::Decomposition;
@@ -64,40 +65,11 @@ const CLUSTER_CYCLES_AFTER_REPACK: f64 = 300.0;
 /// Bytes along k of one MMA.
 const MMA_DEPTH_BYTES: f64 = 32.0;
 
+/// Warps of a warpgroup.
+const WARPS: u32 = 4;
+
 /// Bytes of a line of L2.
 const LINE_BYTES: f64 = 128.0;
-
-/// What an estimate is made of: cycles, unless a comment says otherwise.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Estimate {
-    /// The estimate.
-    pub(super) cycles: f64,
-    /// The busiest SM's stages and epilogues; the traffic of the busiest pair of SMs, of DRAM and
-    /// of L2; the reduction of split tiles; and the launch.
-    pub(super) busy: f64,
-    pub(super) of_pair: f64,
-    pub(super) dram: f64,
-    pub(super) l2: f64,
-    pub(super) reduction: f64,
-    pub(super) launch: f64,
-    /// All epilogues of the busiest SM, one stage, and what its loads from L2 take.
-    pub(super) epilogues: f64,
-    pub(super) stage: f64,
-    pub(super) fill: f64,
-    /// The busiest SM's tiles and parts of tiles, its whole tiles, and workers that share a tile.
-    pub(super) turns: f64,
-    pub(super) whole_turns: f64,
-    pub(super) contributors: f64,
-    /// Bytes of L2 lines that are written for each byte of D.
-    pub(super) line_bytes: f64,
-    /// The work of the busiest pair of SMs over the mean of all pairs.
-    pub(super) busiest: f64,
-    /// The busiest SM's stages, the part of the clusters that could run at once, and D's part of
-    /// the traffic.
-    pub(super) stages: f64,
-    pub(super) occupied: f64,
-    pub(super) results: f64,
-}
 
 /// The least that the tiles of any problem take, in cycles. Operands consist of whole lines.
 #[derive(Clone, Copy, Debug, Default)]
@@ -170,25 +142,17 @@ pub(super) struct WgmmaModel<'c> {
     /// The sum of the fourth powers of the cycles that a stage takes for the tensor cores, for
     /// shared memory, for the latency of its loads, and for threads that load operands.
     per_stage: f64,
-    /// Cycles of a stage for the tensor cores, for shared memory, and for threads that load
-    /// operands.
-    pub(super) math: f64,
-    pub(super) shared: f64,
-    pub(super) stored: f64,
+    pub(super) of_spec: SpecTerms,
     /// Cycles of a warpgroup's epilogue apart from the L2 lines that its boxes touch, the number of
     /// pieces of D's lines that it stores, and the bytes of a piece.
     epilogue: f64,
     pieces: f64,
     piece_bytes: u64,
-    /// Staging tiles of a warpgroup's part of a tile.
-    pub(super) steps: f64,
     /// Additional cycles when threads store D, and cycles between two tiles.
     by_threads: f64,
     between: f64,
     /// Cycles of a launch.
     launch: f64,
-    /// CTAs that fit on an SM. All but one belong to the next launch.
-    pub(super) ctas_per_sm: f64,
 }
 
 impl<'c> WgmmaModel<'c> {
@@ -263,10 +227,14 @@ impl<'c> WgmmaModel<'c> {
                 .map(|operand| f64::from(operand.bytes()) / depth_bytes),
             working: ctas,
             per_stage: per_stage.into_iter().sum(),
-            math,
-            shared,
-            stored,
-            steps,
+            of_spec: SpecTerms {
+                math,
+                shared,
+                stored,
+                steps,
+                ctas_per_sm: f64::from(spec.resources().ctas_per_sm),
+                of_warp: [tile_m / f64::from(WARPS * spec.parts()), tile_n],
+            },
             epilogue: constants.epilogue_cycles
                 + constants.epilogue_cycles_per_step * steps
                 + constants.epilogue_cycles_per_byte * part,
@@ -283,7 +251,6 @@ impl<'c> WgmmaModel<'c> {
                 + constants.warpgroup_cycles * f64::from(spec.consumers())
                 + if spec.cluster == Cluster::NONE { 0.0 } else { constants.any_cluster_cycles }
                 + constants.cluster_cycles * f64::from(spec.cluster.size()).log2(),
-            ctas_per_sm: f64::from(spec.resources().ctas_per_sm),
         }
     }
 
@@ -455,6 +422,7 @@ impl<'c> WgmmaModel<'c> {
             stages,
             occupied: clusters as f64 / placement.clusters as f64,
             results: results / traffic,
+            missed: missed / traffic,
         }
     }
 
