@@ -26,7 +26,7 @@ const BOUNDED: usize = 32;
 /// Tiles whose clusters are estimated, those with the least corrected bounds: of the only way to
 /// access the operands, and of each of several.
 const TILES: usize = 6;
-const TILES_OF_SEVERAL: usize = 5;
+const TILES_OF_SEVERAL: usize = 4;
 
 /// The features of no tile.
 static NOTHING: [Short; TILE_FEATURES] = [Short::ZERO; TILE_FEATURES];
