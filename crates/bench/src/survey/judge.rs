@@ -313,12 +313,15 @@ mod tests {
             r#"{"run":"hot","steady":true}"#.to_owned(),
             format!(r#"{{"run":"hot",{problem},{blocks}}}"#),
             format!(r#"{{"run":"atlas",{problem},"kernel":"{kernel}","us":50.0,"ratio":[1,1,1]}}"#),
+            r#"{"run":"atlas","problem":"f64 kk 512x512x512","kernel":"f64-kk-f64-64x64x16-s7-w2x2-k8:whole:8:dependent","us":20.0,"ratio":[1,1,1]}"#.to_owned(),
         ];
         fs::write(&path, text.join("\n")).unwrap();
         let table = features(&path).unwrap();
         let last = |line: &str| line.rsplit(',').next().map(str::to_owned);
         let steady: Vec<_> = table.lines().skip(1).filter_map(last).collect();
-        assert_eq!(steady, ["0", "1", "1"]);
+        assert_eq!(steady, ["0", "1", "1", "1"]);
+        let trees: Vec<_> = table.lines().filter_map(|line| line.split(',').nth(2)).collect();
+        assert_eq!(trees, ["trees", "wgmma", "wgmma", "wgmma", "registers"]);
     }
 
     /// An H100 moves the same bytes in 1.47 times the cycles of an H200.
@@ -339,7 +342,7 @@ mod tests {
         ];
         fs::write(&path, text.join("\n")).unwrap();
         let table = features(&path).unwrap();
-        let estimate = |line: &str| line.split(',').nth(3)?.parse::<f64>().ok();
+        let estimate = |line: &str| line.split(',').nth(4)?.parse::<f64>().ok();
         let estimates: Vec<f64> = table.lines().skip(1).filter_map(estimate).collect();
         let [h100, h200] = estimates[..] else { panic!("{table}") };
         assert!(h100 > 1.1 * h200 && h100 < 1.47 * h200, "{h100}, {h200}");

@@ -217,6 +217,7 @@ impl<'c> RegisterModel<'c> {
         Estimate {
             cycles,
             busy: busy_split + busy_whole,
+            // The traffic of the busiest pair is that of DRAM here, apart from what is read again.
             of_pair: missed,
             dram,
             l2,
