@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Fits the boosted trees that correct the heuristic's estimates, and says what they gain on problems that were held out from the
-trees. Kernels of wgmma have trees of their own, and those that add up in registers (f64 and f32). The constants of the estimates themselves were fitted to all problems of these files, and the features and the size of the
-trees were chosen by what was lost on the problems held out here.
+trees. Kernels of wgmma have trees of their own, and so have those that add up in registers (f64 and f32). The constants of the
+estimates themselves were fitted to all problems of these files, and the features and the size of the trees were chosen by what was lost on the problems held out here.
 
 Reads what `pgemm atlas --features FILE` prints for surveys (files of benchmarks/results). Fitted are the logarithms of the times
 over the estimates. What all choices of a problem have in common counts little, since no pick depends on it, and choices near

@@ -12,8 +12,8 @@
 //! `benchmarks/results`: drawn problems (`rule.jsonl`), the suite (`survey.jsonl`), races of large
 //! problems (`races.jsonl`), trials of the autotuner (`autotune.jsonl`), former picks for whole
 //! populations (`atlas.jsonl`), and drawn problems of f64 and f32 (`exact.jsonl`). `pgemm atlas
-//! --fit` fits the [`Constants`] to the first two and the last, and `scripts/fit-trees.py` the trees
-//! to all; the script also says what picks lose on problems that were held out from the trees.
+//! --fit` fits the [`Constants`] to the first two and the last, and `scripts/fit-trees.py` fits the
+//! trees to all; the script also says what picks lose on problems that were held out from these.
 //! `pgemm atlas --judge` says what the picks lose on stored timings, and a test of the crate
 //! `pgemm-bench` holds that below a limit. Other trees correct the bounds of tiles before anything
 //! is estimated. They are fitted to the estimates of all kernels of drawn problems by
@@ -97,7 +97,8 @@ const KEPT_BYTES: u64 = 8 << 20;
 ///
 /// On an H200 in bf16, 132 kernels took 1.6 % less so than in squares where the operand had up to
 /// that, and the 50 of them with more than 100 MB of D 3.0 % less (13248×14656×64: 110.6 and
-/// 124.4 µs). With a larger operand, 65 took 2.8 % longer (runs `2026-11-26-turns-raster-*` of `benchmarks/results`).
+/// 124.4 µs). With a larger operand, 65 took 2.8 % longer. (One-off computations on the runs
+/// `2026-11-26-turns-raster-*` of `benchmarks/results`, by which the limit was chosen, too.)
 pub fn raster_rows(spec: &Spec, [m, n, k]: [u64; 3], sms: u32) -> u32 {
     let (tile, cluster) = (spec.tile, spec.cluster);
     // Extents are below 2^31, so the rows fit.

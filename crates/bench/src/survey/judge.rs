@@ -147,9 +147,10 @@ pub fn judge(path: &Path) -> Result<Vec<Judgement>> {
 }
 
 /// The features of all timed choices of a file in the compact form, as lines of comma-separated
-/// values: run and problem; `wgmma` or `registers`, for the trees that correct the kernel; the time
-/// in cycles of 1.7 GHz, with the drift of the clock divided out and without what repack kernels take as estimated; the estimate before it is corrected; the
-/// cycles of the repack kernels; and the features.
+/// values: run and problem; `wgmma` or `registers`, which says which trees correct the kernel; the
+/// time in cycles of 1.7 GHz, with the drift of the clock divided out and without what repack
+/// kernels take as estimated; the estimate before it is corrected; the cycles of the repack
+/// kernels; and the features.
 ///
 /// # Errors
 /// The same as for [`judge`].
@@ -307,13 +308,15 @@ mod tests {
         let kernel = "bf16-kk-bf16-128x128x64-s6-p2-c2x1:whole:8:dependent";
         let problem = r#""problem":"bf16 kk 4096x4096x4096""#;
         let blocks = format!(r#""blocks":[{{"peer_us":[1.0,1.0],"choices":[["{kernel}",50.0]]}}]"#);
+        let f64_kernel = "f64-kk-f64-64x64x16-s7-w2x2-k8:whole:8:dependent";
+        let f64_problem = r#""problem":"f64 kk 512x512x512""#;
         let text = [
             r#"{"run":"brief"}"#.to_owned(),
             format!(r#"{{"run":"brief",{problem},{blocks}}}"#),
             r#"{"run":"hot","steady":true}"#.to_owned(),
             format!(r#"{{"run":"hot",{problem},{blocks}}}"#),
             format!(r#"{{"run":"atlas",{problem},"kernel":"{kernel}","us":50.0,"ratio":[1,1,1]}}"#),
-            r#"{"run":"atlas","problem":"f64 kk 512x512x512","kernel":"f64-kk-f64-64x64x16-s7-w2x2-k8:whole:8:dependent","us":20.0,"ratio":[1,1,1]}"#.to_owned(),
+            format!(r#"{{"run":"atlas",{f64_problem},"kernel":"{f64_kernel}","us":20.0}}"#),
         ];
         fs::write(&path, text.join("\n")).unwrap();
         let table = features(&path).unwrap();

@@ -27,9 +27,9 @@ const ROWS: [(u32, u32, Schedule); 7] = [
 const CLUSTERS: [(u32, u32); 10] =
     [(1, 1), (2, 1), (1, 2), (4, 1), (2, 2), (1, 4), (8, 1), (4, 2), (2, 4), (1, 8)];
 
-/// Depths of stages in halves of a swizzle span, and those where threads load both operands.
-const HALVES: [u32; 2] = [2, 4];
-const HALVES_OF_THREADS: [u32; 3] = [1, 2, 4];
+/// Depths of stages in halves of a swizzle span. Half a span is for kernels whose threads load both
+/// operands: a stage costs them instructions whether or not k fills it.
+const HALVES: [u32; 3] = [1, 2, 4];
 
 /// Most and fewest stages of a ring.
 const MOST_STAGES: u32 = 16;
@@ -52,9 +52,7 @@ pub fn rule(
         _ => None,
     };
     let summations = [Some(Summation::TensorCore), other].into_iter().flatten();
-    // Where threads load both operands, a stage costs them instructions whether or not k fills it.
-    let by_threads = loaders == [Loader::Threads; 2];
-    let halves: &'static [u32] = if by_threads { &HALVES_OF_THREADS } else { &HALVES };
+    let halves = &HALVES[usize::from(loaders != [Loader::Threads; 2])..];
     let depth_of = move |halves: &u32| halves * SPAN_BYTES / 2 / a.bytes();
     let ways = summations.flat_map(move |summation| {
         ROWS.into_iter().flat_map(move |rows| {

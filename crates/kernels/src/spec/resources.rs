@@ -17,14 +17,14 @@ use crate::tiles::staging::{OutputMajor, Staging};
 /// Bytes reserved for barriers, behind the ring and the staging buffers.
 const BARRIER_BYTES: u32 = 1024;
 
-/// A ring of fewer stages is shallow: MMAs hold two stages while the others are loaded. Of ten
-/// pairs of kernels, four stages and one staging buffer took 0 to 11 % less than three stages and
-/// two buffers where D leaves in two steps, such as with 192×176.
+/// A ring of fewer stages is shallow: MMAs hold two stages while the others are loaded. In seven
+/// pairs of kernels of 192×176, whose D leaves in two steps, four stages and one staging buffer
+/// took 0 to 11 % less time than three stages with more buffers.
 const SHALLOW_RING: u32 = 4;
 
 /// Most steps of a tile's D that go through one staging buffer for the sake of the ring. With
-/// 192×192, which has three, 22 pairs took 3 % longer so in the mean (run `2026-11-26-turns-rings`
-/// of `benchmarks/results`, as the ones above).
+/// 192×192, which has three, 22 pairs took 3 % longer so in the mean (as the pairs above, runs
+/// `2026-11-26-turns-rings-*` of `benchmarks/results`).
 const MOST_STEPS_OF_ONE_BUFFER: u32 = 2;
 
 /// Registers per thread that a wgmma mainloop and its epilogue need besides the accumulators. With
@@ -262,15 +262,14 @@ impl Spec {
             return others;
         }
         let of = |staging: fn(_, _, _, _) -> Staging| {
-            staging(self.output, self.d_major, self.tile.n, self.blocks())
+            let staging = staging(self.output, self.d_major, self.tile.n, self.blocks());
+            (self.consumers() * staging.bytes() + others, staging.steps())
         };
-        let bytes = |staging: Staging| self.consumers() * staging.bytes() + others;
-        let (fewest, single) = (bytes(of(Staging::fewest)), of(Staging::single));
-        let may_be_one = single.steps() <= MOST_STEPS_OF_ONE_BUFFER;
-        let single = bytes(single);
+        let ((fewest, steps), (single, _)) = (of(Staging::fewest), of(Staging::single));
         let is_shallow =
             |beside| limit.saturating_sub(beside) / self.stage_bytes().max(1) < SHALLOW_RING;
-        if may_be_one && is_shallow(fewest) && !is_shallow(single) { single } else { fewest }
+        let one_will_do = steps <= MOST_STEPS_OF_ONE_BUFFER && !is_shallow(single);
+        if is_shallow(fewest) && one_will_do { single } else { fewest }
     }
 
     /// Most bytes that a CTA may use. Kernels of f64 and f32 run as many CTAs on an SM as their

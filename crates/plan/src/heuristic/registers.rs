@@ -198,19 +198,18 @@ impl<'c> RegisterModel<'c> {
         let results = m * n * placement.batch as f64 * self.bytes;
         let traffic = placement.traffic(self.bytes);
         let dram = of_traffic(traffic) + results / constants.result_bytes_per_cycle;
-        let missed_bytes = missed;
-        let missed = of_traffic(missed);
+        let of_missed = of_traffic(missed);
         let l2 = read / constants.l2_bytes_per_cycle_of_all;
         let serial = if run.dependent_launch { 0.0 } else { constants.serial_cycles };
         let launch = constants.launch_cycles + serial;
         let part = split_tiles as f64 / tiles.max(1) as f64;
-        let missed_split = if part > 0.0 { missed } else { 0.0 };
+        let missed_split = if part > 0.0 { of_missed } else { 0.0 };
         let limits = |busy: f64, part: f64, missed: f64| {
             let terms = [busy, part * dram + missed, part * l2];
             terms.map(fourth_power).into_iter().sum::<f64>().sqrt().sqrt()
         };
         let cycles = limits(busy_split, part, missed_split)
-            + limits(busy_whole, 1.0 - part, missed - missed_split)
+            + limits(busy_whole, 1.0 - part, of_missed - missed_split)
             + reduction
             + launch;
         let turns = [whole_of_sm, workers_of_sm].map(|units| units.div_ceil(at_once) as f64);
@@ -218,7 +217,7 @@ impl<'c> RegisterModel<'c> {
             cycles,
             busy: busy_split + busy_whole,
             // The traffic of the busiest pair is that of DRAM here, apart from what is read again.
-            of_pair: missed,
+            of_pair: of_missed,
             dram,
             l2,
             reduction,
@@ -233,8 +232,8 @@ impl<'c> RegisterModel<'c> {
             busiest: in_pair / all_stages * pairs as f64,
             stages: of_both([whole_of_sm, workers_of_sm]),
             occupied: ((tiles - split_tiles + workers) as f64 / (sms * at_once) as f64).min(1.0),
-            results: results / (traffic + missed_bytes),
-            missed: missed_bytes / (traffic + missed_bytes),
+            results: results / (traffic + missed),
+            missed: missed / (traffic + missed),
         }
     }
 }

@@ -5,6 +5,7 @@
 //! tf32, e4m3 and s8), and of the suite (`survey.jsonl`). `pgemm atlas --fit` fits them. The
 //! constants of this module say themselves where they come from.
 
+use pgemm_ir::WARPGROUP_THREADS;
 use pgemm_kernels::{Cluster, Loader, OutputMajor, Schedule, Side, Spec, Terms, WgmmaSpec};
 
 use super::constants::WgmmaConstants;
@@ -66,7 +67,7 @@ const CLUSTER_CYCLES_AFTER_REPACK: f64 = 300.0;
 const MMA_DEPTH_BYTES: f64 = 32.0;
 
 /// Warps of a warpgroup.
-const WARPS: u32 = 4;
+const WARPS: u32 = WARPGROUP_THREADS / 32;
 
 /// Bytes of a line of L2.
 const LINE_BYTES: f64 = 128.0;
