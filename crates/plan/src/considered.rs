@@ -97,7 +97,8 @@ impl Table {
         let bounded = self.bounded(shape, device, swapped, split, BOUNDED);
         // If there are fewer tiles, features of no tile stand for the others.
         let of = |index| bounded.get(index).map_or(&NOTHING, |tile: &BoundedTile| &tile.features);
-        let corrections: [f64; BOUNDED] = corrections(Trees::of_tiles(), std::array::from_fn(of));
+        let corrections: [f64; BOUNDED] =
+            corrections::<_, BOUNDED, BOUNDED>(Trees::of_tiles(), std::array::from_fn(of));
         let mut tiles: Vec<(f64, &BoundedTile)> = bounded
             .iter()
             .zip(corrections)

@@ -1,6 +1,6 @@
 //! [`Ranking`]: the choices for a problem, ordered by their estimated cycles.
 
-use std::convert::identity;
+use std::ops::Range;
 
 use pgemm_kernels::Spec;
 
@@ -9,7 +9,7 @@ use super::placement::{RunChoice, TilePlacement};
 use super::rated::RatedSpec;
 use super::shape::Shape;
 use super::short::Short;
-use super::trees::{Trees, corrections};
+use super::trees::corrections;
 use crate::choice::Choice;
 use crate::device::DeviceFacts;
 use crate::split::Split;
@@ -18,15 +18,23 @@ use crate::split::Split;
 /// several ways to access the operands, each has an equal part of them.
 pub(super) const CORRECTED: usize = 32;
 
-/// Choices that all trees correct, those which the first trees find best.
-pub(super) const FINALISTS: usize = 8;
+/// Choices that more trees correct, those which the first trees find best.
+const BETTER: usize = 8;
+
+/// Choices that all trees correct, those which these trees find best.
+pub(super) const FINALISTS: usize = 4;
+
+/// The number of trees, from the first on, that correct [`CORRECTED`] choices and [`BETTER`] ones.
+/// The first trees correct most of an error.
+const FIRST_TREES: usize = 160;
+const MORE_TREES: usize = 480;
 
 /// Choices with their estimates, fastest first. The iterator finds the next choice on demand;
 /// nothing is sorted in advance.
 pub struct Ranking<'r> {
-    /// Choices that all trees have corrected, those that the first trees have corrected, and all
-    /// others. Each group follows the one before.
-    groups: [Vec<Estimated<'r>>; 3],
+    /// Choices that all trees have corrected, those that fewer and still fewer trees have corrected,
+    /// and all others. Each group follows the one before.
+    groups: [Vec<Estimated<'r>>; 4],
 }
 
 /// A way to access the operands of a problem, with the specs to estimate for it.
@@ -66,8 +74,12 @@ impl Estimated<'_> {
 struct Featured<'r> {
     estimated: Estimated<'r>,
     features: [Short; FEATURES],
-    /// Cycles of the repack kernels, which are not corrected.
+    /// Cycles of the kernel alone as the model estimates them, and of the repack kernels, which are
+    /// not corrected.
+    alone: f64,
     before: f64,
+    /// The logarithm of the factor by which trees have corrected the estimate.
+    correction: f64,
 }
 
 impl<'r> Featured<'r> {
@@ -77,48 +89,44 @@ impl<'r> Featured<'r> {
         shape: Shape,
         device: DeviceFacts,
         before: f64,
-    ) -> Vec<Featured<'r>> {
-        let featured = |estimated: &Estimated<'r>| {
-            let Estimated { rated, run, .. } = *estimated;
+    ) -> impl Iterator<Item = Featured<'r>> {
+        all.iter().map(move |&estimated| {
+            let Estimated { rated, run, .. } = estimated;
             let placement = TilePlacement::new(rated.spec, shape, device);
-            let (cycles, features) = rated.features(&placement, run);
-            let estimated = Estimated { cycles: cycles + before, ..*estimated };
-            Featured { estimated, features: features.map(Short::from), before }
-        };
-        all.iter().map(featured).collect()
+            let (alone, features) = rated.features(&placement, run);
+            let features = features.map(Short::from);
+            Featured { estimated, features, alone, before, correction: 0.0 }
+        })
     }
 
-    /// The choices with the estimates that trees correct, `N` at a time: those for the kernels of
-    /// the problem, which all have one kind of mainloop, or the part of them that `part` takes.
-    fn corrected<const N: usize>(
-        all: &[Featured<'r>],
-        part: impl Fn(Trees<FEATURES>) -> Trees<FEATURES>,
-    ) -> Vec<Estimated<'r>> {
-        let mut corrected = Vec::with_capacity(all.len());
-        let Some(first) = all.first() else { return corrected };
-        let trees = part(first.estimated.rated.trees());
-        for some in all.chunks(N) {
+    /// Corrects the choices further by those of their trees with these numbers, `N` choices at a
+    /// time. They are for the kernels of one problem, which all have one kind of mainloop.
+    fn correct<const N: usize, const LANES: usize>(all: &mut [Featured<'r>], trees: Range<usize>) {
+        let Some(first) = all.first() else { return };
+        let trees = first.estimated.rated.trees().part(trees);
+        for some in all.chunks_mut(N) {
             // There may be fewer; then the first of them fills up.
             let of = |index| &some.get(index).unwrap_or(&some[0]).features;
-            let corrections: [f64; N] = corrections(trees, std::array::from_fn(of));
-            corrected.extend(some.iter().zip(corrections).map(|(choice, correction)| {
-                let Featured { estimated, before, .. } = *choice;
-                let cycles = (estimated.cycles - before) * correction.exp() + before;
-                Estimated { cycles, ..estimated }
-            }));
+            let corrections: [f64; N] = corrections::<_, N, LANES>(trees, std::array::from_fn(of));
+            for (choice, correction) in some.iter_mut().zip(corrections) {
+                choice.correction += correction;
+                let kernel = choice.alone * choice.correction.exp();
+                choice.estimated.cycles = kernel + choice.before;
+            }
         }
-        corrected
     }
 
-    /// The choices that the first trees find best, with the estimates that all trees correct, and
-    /// the others with those that the first trees correct.
-    fn finalists_and_others(all: Vec<Featured<'r>>) -> [Vec<Estimated<'r>>; 2] {
-        let first = Featured::corrected::<CORRECTED>(&all, Trees::first);
-        let mut all: Vec<_> = all.into_iter().zip(first).collect();
-        let others = keep_least(&mut all, FINALISTS, |(_, choice)| choice.cycles);
-        let finalists: Vec<_> = all.into_iter().map(|(choice, _)| choice).collect();
-        let others = others.into_iter().map(|(_, choice)| choice).collect();
-        [Featured::corrected::<FINALISTS>(&finalists, identity), others]
+    /// The choices in groups, each of which follows the one before: those that all trees correct,
+    /// and those that fewer and still fewer trees do.
+    fn groups(mut all: Vec<Featured<'r>>) -> [Vec<Estimated<'r>>; 3] {
+        let cycles = |choice: &Featured| choice.estimated.cycles;
+        let estimated = |all: Vec<Featured<'r>>| all.into_iter().map(|choice| choice.estimated);
+        Featured::correct::<CORRECTED, CORRECTED>(&mut all, 0..FIRST_TREES);
+        let corrected = keep_least(&mut all, BETTER, cycles);
+        Featured::correct::<BETTER, BETTER>(&mut all, FIRST_TREES..MORE_TREES);
+        let better = keep_least(&mut all, FINALISTS, cycles);
+        Featured::correct::<FINALISTS, BETTER>(&mut all, MORE_TREES..usize::MAX);
+        [all, better, corrected].map(|group| estimated(group).collect())
     }
 }
 
@@ -162,8 +170,8 @@ impl<'r> Ranking<'r> {
             known.extend(Featured::of(&all, shape, device, before));
             if others.is_empty() { others = left } else { others.extend(left) }
         }
-        let [finalists, corrected] = Featured::finalists_and_others(known);
-        Ranking { groups: [finalists, corrected, others] }
+        let [finalists, better, corrected] = Featured::groups(known);
+        Ranking { groups: [finalists, better, corrected, others] }
     }
 
     /// Whether there is no choice at all.
@@ -239,9 +247,9 @@ pub(crate) fn least_corrected<'r>(
     device: DeviceFacts,
 ) -> f64 {
     let Ranking { groups } = Ranking::new(specs, shape, device, None, None);
-    let featured = Featured::of(&groups.concat(), shape, device, 0.0);
-    let corrected = Featured::corrected::<CORRECTED>(&featured, identity);
-    corrected.into_iter().map(|choice| choice.cycles).fold(f64::INFINITY, f64::min)
+    let mut all: Vec<_> = Featured::of(&groups.concat(), shape, device, 0.0).collect();
+    Featured::correct::<CORRECTED, CORRECTED>(&mut all, 0..usize::MAX);
+    all.iter().map(|choice| choice.estimated.cycles).fold(f64::INFINITY, f64::min)
 }
 
 /// Leaves so many choices with the least cycles, and returns the others.

@@ -87,7 +87,7 @@ impl RatedSpec {
     pub(super) fn corrected(&self, shape: Shape, device: DeviceFacts, run: RunChoice) -> f64 {
         let placement = TilePlacement::new(self.spec, shape, device);
         let (cycles, features) = self.features(&placement, run);
-        let [correction] = corrections(self.trees(), [&features.map(Short::from)]);
+        let [correction] = corrections::<_, 1, 1>(self.trees(), [&features.map(Short::from)]);
         cycles * correction.exp()
     }
 

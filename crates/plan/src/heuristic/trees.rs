@@ -13,6 +13,7 @@
 //! signed byte each. A leaf's value is its byte times two to the power of the shift, in units of
 //! 1 / [`UNITS`].
 
+use std::ops::Range;
 use std::sync::LazyLock;
 
 use super::features::FEATURES;
@@ -28,10 +29,6 @@ const TREE_BYTES: usize = 3 * DEPTH + 1 + LEAVES;
 
 /// The largest shift, with which the values of many thousands of trees add up to 32 bits.
 const MOST_SHIFT: u8 = 8;
-
-/// The number of trees, from the first on, that correct many choices. All trees correct the choices
-/// that come out best.
-const FIRST_TREES: usize = 160;
 
 /// Trees whose leaves are found before their values are added up. The leaves are found in vector
 /// registers, and their values are looked up one by one.
@@ -74,9 +71,10 @@ impl Trees<FEATURES> {
         Trees(&OF_REGISTERS)
     }
 
-    /// The first ones of these alone, which correct most of an error.
-    pub(super) fn first(self) -> Self {
-        Trees(&self.0[..FIRST_TREES.min(self.0.len())])
+    /// Those of them with these numbers alone.
+    pub(super) fn part(self, numbers: Range<usize>) -> Self {
+        let within = |number: usize| number.min(self.0.len());
+        Trees(&self.0[within(numbers.start)..within(numbers.end)])
     }
 }
 
@@ -89,37 +87,39 @@ impl Trees<TILE_FEATURES> {
 
 /// The logarithms of the factors by which the estimates of choices, or the bounds of tiles, with
 /// these features are too short. Of many choices each costs little, since their features are
-/// compared with a threshold in a few vector instructions.
-pub(crate) fn corrections<const F: usize, const N: usize>(
+/// compared with a threshold in a few vector instructions, on so many `LANES`: as many as there are
+/// choices, or more if these are too few to fill a vector register.
+pub(crate) fn corrections<const F: usize, const N: usize, const LANES: usize>(
     trees: Trees<F>,
     choices: [&[Short; F]; N],
 ) -> [f64; N] {
     #[cfg(target_arch = "x86_64")]
     if is_x86_feature_detected!("avx2") {
         // SAFETY: This processor has AVX2.
-        return unsafe { corrections_in_avx2(trees, choices) };
+        return unsafe { corrections_in_avx2::<F, N, LANES>(trees, choices) };
     }
-    corrections_in_any(trees, choices)
+    corrections_in_any::<F, N, LANES>(trees, choices)
 }
 
 /// The same in instructions of AVX2, which can broadcast a threshold from memory.
 #[cfg(target_arch = "x86_64")]
 #[target_feature(enable = "avx2")]
-fn corrections_in_avx2<const F: usize, const N: usize>(
+fn corrections_in_avx2<const F: usize, const N: usize, const LANES: usize>(
     trees: Trees<F>,
     choices: [&[Short; F]; N],
 ) -> [f64; N] {
-    corrections_in_any(trees, choices)
+    corrections_in_any::<F, N, LANES>(trees, choices)
 }
 
 #[inline(always)]
-fn corrections_in_any<const F: usize, const N: usize>(
+fn corrections_in_any<const F: usize, const N: usize, const LANES: usize>(
     Trees(trees): Trees<F>,
     choices: [&[Short; F]; N],
 ) -> [f64; N] {
-    let features: [_; F] = std::array::from_fn(|feature| choices.map(|choice| choice[feature]));
+    let lanes: [_; LANES] = std::array::from_fn(|lane| choices[lane % N]);
+    let features: [_; F] = std::array::from_fn(|feature| lanes.map(|choice| choice[feature]));
     let mut sums = [0; N];
-    let mut places = [[0; N]; BLOCK];
+    let mut places = [[0; LANES]; BLOCK];
     for trees in trees.chunks(BLOCK) {
         for (places, tree) in places.iter_mut().zip(trees) {
             *places = tree.places(&features);
@@ -185,9 +185,6 @@ mod tests {
             assert_eq!(trees.len() * TREE_BYTES, bytes);
             assert!(!trees.is_empty());
             assert!(trees.iter().all(|tree| tree.leaves.iter().any(|leaf| *leaf != 0)));
-        }
-        for trees in [&OF_WGMMA, &OF_REGISTERS] {
-            assert!(trees.len() > FIRST_TREES, "{}", trees.len());
         }
     }
 
