@@ -12,7 +12,7 @@ const SMS: u32 = 132;
 /// Users run release builds. The limit for builds with debug assertions only prevents excessive
 /// times. Most of these problems can be computed in four ways, as lines of their operands are no
 /// multiples of 16 bytes; the benchmark of this crate times problems with one.
-const LIMIT: Duration = Duration::from_micros(if cfg!(debug_assertions) { 500 } else { 100 });
+const LIMIT: Duration = Duration::from_micros(if cfg!(debug_assertions) { 400 } else { 100 });
 
 /// Random problems with extents from 1 to 16384, distributed evenly over their logarithms.
 fn problems(count: usize) -> Vec<Problem> {
