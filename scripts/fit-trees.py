@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 """Fits the boosted trees that correct the heuristic's estimates, and says what they gain on problems that were held out from the
 trees. Kernels of wgmma have trees of their own, and so have those that add up in registers (f64 and f32). The constants of the
-estimates themselves were fitted to all problems of these files, and the features and the size of the trees were chosen by what was lost on the problems held out here.
+estimates themselves were fitted to all problems of these files, and the features, the size and the rounds of the trees were
+chosen by what was lost on the problems held out here.
 
 Reads what `pgemm atlas --features FILE` prints for surveys (files of benchmarks/results). Fitted are the logarithms of the times
 over the estimates. What all choices of a problem have in common counts little, since no pick depends on it, and choices near
@@ -40,10 +41,10 @@ COMMON = 0.8
 # Choices slower than the best by more than this, as a logarithm, count little.
 REACH = 0.3
 
-# How often trees are fitted. At first a choice counts by its time, and then by its estimate, as the trees before
-# correct it. Where its time decides, choices that take unexpectedly long count less than those that take unexpectedly
-# short, so that kernels whose times scatter look better than they are. Trees that only say what counts are fewer, one
-# of so many.
+# How often trees are fitted. At first a choice counts by its time, and then by its estimate, as the
+# trees before correct it. Where its time decides, choices that take longer than expected count less
+# than those that take a shorter time, so that kernels whose times scatter look better than they are.
+# The trees before the last ones, which only say what counts, are so many times fewer.
 ROUNDS = 3
 FEWER = 4
 

@@ -32,8 +32,8 @@ const MORE_TREES: usize = 480;
 /// Choices with their estimates, fastest first. The iterator finds the next choice on demand;
 /// nothing is sorted in advance.
 pub struct Ranking<'r> {
-    /// Choices that all trees have corrected, those that fewer and still fewer trees have corrected,
-    /// and all others. Each group follows the one before.
+    /// Choices that all trees have corrected, those that fewer trees and then still fewer have, and
+    /// all others. Each group follows the one before.
     groups: [Vec<Estimated<'r>>; 4],
 }
 
