@@ -8,33 +8,21 @@ use crate::spec::{
 };
 use crate::tiles::staging::OutputMajor;
 
-/// Rows and columns of the CTA tile, warps along both dimensions, and the deepest useful ring.
-type DmmaShape = (u32, u32, (u32, u32), u32);
+/// Warps of f64 kernels along M and N. Of kernels with four warps, two CTAs run on an SM.
+const DMMA_WARPS: [&[(u32, u32)]; 2] =
+    [&[(2, 2), (1, 4), (4, 1)], &[(2, 4), (4, 2), (1, 8), (8, 1)]];
 
-/// The shapes of f64 kernels, largest first. Large tiles read the least shared memory for each
-/// multiply-add. Smaller tiles fill the device on problems with few tiles. Tiles of one block in
-/// height or width are for few rows or columns.
-const DMMA_SHAPES: [DmmaShape; 19] = [
-    (128, 128, (2, 4), 6),
-    (128, 128, (4, 2), 6),
-    (256, 64, (4, 2), 5),
-    (64, 256, (2, 4), 5),
-    (96, 128, (2, 4), 7),
-    (128, 96, (4, 2), 7),
-    (64, 128, (2, 4), 8),
-    (128, 64, (4, 2), 8),
-    (64, 96, (2, 2), 5),
-    (96, 64, (2, 2), 5),
-    (64, 64, (2, 2), 7),
-    (48, 64, (1, 4), 7),
-    (64, 48, (4, 1), 7),
-    (32, 64, (2, 2), 9),
-    (64, 32, (2, 2), 9),
-    (16, 64, (1, 4), 11),
-    (64, 16, (4, 1), 11),
-    (16, 128, (1, 8), 12),
-    (128, 16, (8, 1), 12),
-];
+/// Rows and columns of an f64 tile: multiples of a block, up to a limit.
+const DMMA_BLOCK: u32 = 16;
+const MOST_DMMA_LINES: u32 = 256;
+
+/// Fewest sums of a thread of an f64 kernel. Eight warps have more, as smaller tiles are for four,
+/// unless the tile is one block high or wide.
+const FEWEST_SUMS: u32 = 8;
+const FEWEST_SUMS_OF_EIGHT: u32 = 16;
+
+/// Fewest and most stages of f64 kernels.
+const DMMA_STAGES: [u32; 2] = [4, 12];
 
 /// Depth of a stage.
 const FFMA_TILE_K: u32 = 16;
@@ -84,13 +72,44 @@ fn spec(
     }
 }
 
-/// Every f64 spec for operands of these majors.
+/// Every f64 spec for operands of these majors: all tiles, with the warps that read the least shared
+/// memory and the deepest ring that fits.
 pub(super) fn dmma(a_major: OperandMajor, b_major: OperandMajor) -> impl Iterator<Item = Spec> {
-    DMMA_SHAPES.into_iter().map(move |(m, n, warps, stages)| {
-        let dmma = DmmaSpec { warps: Warps { m: warps.0, n: warps.1 }, depth: 8 };
-        let tile = Tile { m, n, k: DmmaSpec::TILE_K };
-        spec(Element::F64, (a_major, b_major), tile, stages, MainloopSpec::Dmma(dmma))
+    let lines = || (DMMA_BLOCK..=MOST_DMMA_LINES).step_by(DMMA_BLOCK as usize);
+    let tiles = lines().flat_map(move |m| lines().map(move |n| (m, n)));
+    tiles.flat_map(move |tile| {
+        DMMA_WARPS.into_iter().flat_map(move |grids| dmma_of(tile, grids, (a_major, b_major)))
     })
+}
+
+/// The f64 specs of a tile with those of these grids of warps that read the least shared memory.
+fn dmma_of(
+    (m, n): (u32, u32),
+    grids: &'static [(u32, u32)],
+    majors: (OperandMajor, OperandMajor),
+) -> impl Iterator<Item = Spec> {
+    let [fewest, most] = DMMA_STAGES;
+    let with = move |(along_m, along_n)| {
+        let warps = Warps { m: along_m, n: along_n };
+        let dmma = MainloopSpec::Dmma(DmmaSpec { warps, depth: 8 });
+        let plain = spec(Element::F64, majors, Tile { m, n, k: DmmaSpec::TILE_K }, fewest, dmma);
+        Spec { stages: plain.most_stages().min(most), ..plain }
+    };
+    let least_sums = move |(along_m, along_n): (u32, u32)| match along_m * along_n {
+        8 if m.min(n) > DMMA_BLOCK => FEWEST_SUMS_OF_EIGHT,
+        _ => FEWEST_SUMS,
+    };
+    let is_useful = move |&grid: &(u32, u32)| {
+        m * n >= least_sums(grid) * 32 * grid.0 * grid.1
+            && with(grid).stages >= fewest
+            && with(grid).validate().is_ok()
+    };
+    // All warps of a grid multiply as many elements, so they read the less the closer to squares
+    // their parts are.
+    let reads = move |(along_m, along_n): (u32, u32)| m / along_m + n / along_n;
+    let useful = grids.iter().copied().filter(is_useful);
+    let least = useful.clone().map(reads).min();
+    useful.filter(move |&grid| Some(reads(grid)) == least).map(with)
 }
 
 /// Every f32 spec for operands of these majors.
