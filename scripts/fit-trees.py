@@ -76,10 +76,10 @@ BOUNDED = 40
 ESTIMATED = (4, 5, 6, 7)
 
 # Levels of a tree in a file.
-LEVELS = 8
+LEVELS = 7
 
 PARAMETERS = {
-    "iterations": 1600,
+    "iterations": 3000,
     "depth": LEVELS,
     "learning_rate": 0.12,
     "l2_leaf_reg": 5,
@@ -92,7 +92,7 @@ PARAMETERS = {
     "allow_writing_files": False,
     "verbose": False,
 }
-PARAMETERS_OF_REGISTERS = PARAMETERS | {"iterations": 800, "learning_rate": 0.05}
+PARAMETERS_OF_REGISTERS = PARAMETERS | {"iterations": 1600, "learning_rate": 0.05}
 PARAMETERS_OF_TILES = PARAMETERS | {
     "iterations": 120,
     "learning_rate": 0.35,

@@ -21,7 +21,7 @@ use super::short::Short;
 use super::tile_features::TILE_FEATURES;
 
 /// Levels of splits of a tree.
-const DEPTH: usize = 8;
+const DEPTH: usize = 7;
 const LEAVES: usize = 1 << DEPTH;
 
 /// Bytes of a tree in the file.
@@ -190,7 +190,7 @@ mod tests {
 
     /// The questions of a tree, and the tree in a file, whose leaves have their own numbers.
     const SPLITS: [(u8, f32); DEPTH] =
-        [(3, 1.0), (4, 2.0), (4, 4.0), (5, 0.0), (5, 8.0), (6, 0.5), (6, 1.0), (6, 1.5)];
+        [(3, 1.0), (4, 2.0), (4, 4.0), (5, 0.0), (5, 8.0), (6, 0.5), (6, 1.0)];
 
     fn file() -> Vec<u8> {
         let thresholds = SPLITS.map(|(_, threshold)| Short::from(threshold).0.to_le_bytes());
@@ -222,7 +222,7 @@ mod tests {
         .map(of);
         let features: [_; FEATURES] =
             std::array::from_fn(|feature| choices.map(|choice| choice[feature]));
-        assert_eq!(tree.places(&features), [0, 0, 128, 64, 96, 16, 24, 255]);
+        assert_eq!(tree.places(&features), [0, 0, 64, 32, 48, 8, 12, 127]);
         assert!(tree.leaves.into_iter().eq((0..LEAVES).map(|leaf| leaf as i8)));
         assert_eq!(tree.shift, 3);
     }
