@@ -46,7 +46,10 @@ struct Tile {
     k: usize,
     least: LeastCycles,
     features: TileFeatures,
-    /// The tile in every cluster that is legal.
+    /// The most CTAs of one of its kernels that work on an SM at once.
+    working: u32,
+    /// The tile in every cluster that is legal, and with every ring. Its bound and features are those
+    /// of the first one, or of one of which more CTAs work on an SM.
     specs: Vec<RatedSpec>,
 }
 
@@ -70,7 +73,7 @@ impl Table {
             for spec in specs.filter(|spec| Precision::of(spec) == precision) {
                 let rated = RatedSpec::new(spec);
                 match tiles.last_mut() {
-                    Some(tile) if tile.has(&spec) => tile.specs.push(rated),
+                    Some(tile) if tile.has(&spec) => tile.push(rated),
                     _ => tiles.push(Tile::new(rated)),
                 }
             }
@@ -212,8 +215,20 @@ impl Tile {
             k: tile.k.trailing_zeros() as usize,
             least,
             features: TileFeatures::new(&rated.spec, &least),
+            working: rated.spec.working_ctas_per_sm(),
             specs: vec![rated],
         }
+    }
+
+    /// Adds a spec of the tile.
+    fn push(&mut self, rated: RatedSpec) {
+        let working = rated.spec.working_ctas_per_sm();
+        if working > self.working {
+            self.least = rated.least_cycles();
+            self.features = TileFeatures::new(&rated.spec, &self.least);
+            self.working = working;
+        }
+        self.specs.push(rated);
     }
 
     /// Whether a spec differs from this tile's by its cluster and ring only.

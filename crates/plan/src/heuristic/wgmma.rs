@@ -75,7 +75,7 @@ const LINE_BYTES: f64 = 128.0;
 /// The least that the tiles of any problem take, in cycles. Operands consist of whole lines.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct LeastCycles {
-    /// A stage, and what L2 takes for one of its stages while all SMs share it.
+    /// A stage of an SM's tiles, and what L2 takes for one of its stages while all SMs share it.
     pub(crate) stage: f64,
     pub(crate) sent: f64,
     /// The epilogue of the last tile, and what each other tile adds to its stages. In ping-pong
@@ -270,16 +270,17 @@ impl<'c> WgmmaModel<'c> {
                 self.epilogue.max(self.constants.least_ping_pong_cycles),
             ),
         };
+        // CTAs that work on an SM at once share its tiles.
         LeastCycles {
-            stage: factor * stage,
+            stage: factor * stage / self.working,
             sent: sent / self.constants.l2_bytes_per_cycle_of_all,
             epilogue: self.epilogue,
-            turn,
+            turn: turn / self.working,
             in_turns: self.schedule == Schedule::PingPong,
             reduction: self.constants.reduction_cycles,
             of_part: self.constants.reduction_cycles_per_element * area,
             worker: self.constants.reduction_cycles_per_worker,
-            activation: ACTIVATION_CYCLES_PER_ELEMENT * area,
+            activation: ACTIVATION_CYCLES_PER_ELEMENT * area / self.working,
             element: self.operand_bytes / self.constants.dram_bytes_per_cycle,
             result: self.output_bytes / self.constants.dram_bytes_per_cycle,
         }
