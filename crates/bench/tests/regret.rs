@@ -12,7 +12,7 @@ use pgemm_bench::{Judgement, judge};
 /// often one that was lucky. Limits are a little above today's values. The project's aim for
 /// problems that were held out is 1.03 and 1.10.
 const IN_TURN: [f64; 2] = [1.0085, 1.038];
-const OTHERS: [f64; 2] = [1.013, 1.067];
+const OTHERS: [f64; 2] = [1.0125, 1.063];
 
 /// Largest mean of a single run, and the fewest problems that such a run has.
 const OF_RUN: f64 = 1.03;
@@ -26,7 +26,7 @@ const STORED_FASTER: [&str; 2] = ["->f32", "->s32"];
 /// The number of problems of f64 and of f32, which have trees of their own, their largest mean and
 /// their largest 95th percentile. Some of these kernels have changed since they were timed.
 const EXACT: [(&str, usize, [f64; 2]); 2] =
-    [("f64", 406, [1.009, 1.042]), ("f32", 325, [1.006, 1.031])];
+    [("f64", 576, [1.009, 1.042]), ("f32", 325, [1.006, 1.031])];
 
 /// Fewest problems of each kind.
 const LEAST_OF_KIND: usize = 650;
