@@ -48,8 +48,8 @@ struct Tile {
     features: TileFeatures,
     /// The most CTAs of one of its kernels that work on an SM at once.
     working: u32,
-    /// The tile in every cluster that is legal, and with every ring. Its bound and features are those
-    /// of the first one, or of one of which more CTAs work on an SM.
+    /// The tile in every cluster that is legal, and with every ring. Its bound and features are
+    /// those of the first one, or of one of which more CTAs work on an SM.
     specs: Vec<RatedSpec>,
 }
 

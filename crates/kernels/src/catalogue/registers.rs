@@ -72,8 +72,8 @@ fn spec(
     }
 }
 
-/// Every f64 spec for operands of these majors: all tiles, with the warps that read the least shared
-/// memory and the deepest ring that fits.
+/// Every f64 spec for operands of these majors: all tiles, with the warps that read the least of
+/// shared memory and the deepest ring that fits.
 pub(super) fn dmma(a_major: OperandMajor, b_major: OperandMajor) -> impl Iterator<Item = Spec> {
     let lines = || (DMMA_BLOCK..=MOST_DMMA_LINES).step_by(DMMA_BLOCK as usize);
     let tiles = lines().flat_map(move |m| lines().map(move |n| (m, n)));
