@@ -4,7 +4,8 @@ use pgemm_ir::{Element, OperandMajor};
 
 use crate::epilogue::EpilogueShape;
 use crate::spec::{
-    Cluster, DmmaSpec, FfmaSpec, MainloopSpec, Spec, ThreadTile, Tile, Warps, WorkSource,
+    Cluster, DmmaSpec, FfmaSpec, MOST_BOX_LINES, MainloopSpec, Spec, ThreadTile, Tile, Warps,
+    WorkSource,
 };
 use crate::tiles::staging::OutputMajor;
 
@@ -12,14 +13,11 @@ use crate::tiles::staging::OutputMajor;
 const DMMA_WARPS: [&[(u32, u32)]; 2] =
     [&[(2, 2), (1, 4), (4, 1)], &[(2, 4), (4, 2), (1, 8), (8, 1)]];
 
-/// Rows and columns of an f64 tile: multiples of a block, up to a limit.
-const DMMA_BLOCK: u32 = 16;
-const MOST_DMMA_LINES: u32 = 256;
-
-/// Fewest sums of a thread of an f64 kernel. Eight warps have more, as smaller tiles are for four,
-/// unless the tile is one block high or wide.
-const FEWEST_SUMS: u32 = 8;
-const FEWEST_SUMS_OF_EIGHT: u32 = 16;
+/// Fewest registers of a thread of an f64 kernel that hold sums. Eight warps have more, as smaller
+/// tiles are for four, unless the tile is one block high or wide. These two and the numbers of
+/// stages are a choice. Kernels beyond them were not timed.
+const FEWEST_SUMS: u32 = 16;
+const FEWEST_SUMS_OF_EIGHT: u32 = 32;
 
 /// Fewest and most stages of f64 kernels.
 const DMMA_STAGES: [u32; 2] = [4, 12];
@@ -72,10 +70,11 @@ fn spec(
     }
 }
 
-/// Every f64 spec for operands of these majors: all tiles, with the warps that read the least of
-/// shared memory and the deepest ring that fits.
+/// Every f64 spec for operands of these majors: all tiles of whole blocks that are legal, with the
+/// warps that read the least of shared memory and the deepest ring that fits.
 pub(super) fn dmma(a_major: OperandMajor, b_major: OperandMajor) -> impl Iterator<Item = Spec> {
-    let lines = || (DMMA_BLOCK..=MOST_DMMA_LINES).step_by(DMMA_BLOCK as usize);
+    let block = DmmaSpec::BLOCK_LINES;
+    let lines = move || (block..=MOST_BOX_LINES).step_by(block as usize);
     let tiles = lines().flat_map(move |m| lines().map(move |n| (m, n)));
     tiles.flat_map(move |tile| {
         DMMA_WARPS.into_iter().flat_map(move |grids| dmma_of(tile, grids, (a_major, b_major)))
@@ -89,20 +88,21 @@ fn dmma_of(
     majors: (OperandMajor, OperandMajor),
 ) -> impl Iterator<Item = Spec> {
     let [fewest, most] = DMMA_STAGES;
-    let with = move |(along_m, along_n)| {
-        let warps = Warps { m: along_m, n: along_n };
-        let dmma = MainloopSpec::Dmma(DmmaSpec { warps, depth: 8 });
-        let plain = spec(Element::F64, majors, Tile { m, n, k: DmmaSpec::TILE_K }, fewest, dmma);
+    let tile = Tile { m, n, k: DmmaSpec::TILE_K };
+    let dmma = |(m, n)| DmmaSpec { warps: Warps { m, n }, depth: 8 };
+    let with = move |grid| {
+        let plain = spec(Element::F64, majors, tile, fewest, MainloopSpec::Dmma(dmma(grid)));
         Spec { stages: plain.most_stages().min(most), ..plain }
     };
     let least_sums = move |(along_m, along_n): (u32, u32)| match along_m * along_n {
-        8 if m.min(n) > DMMA_BLOCK => FEWEST_SUMS_OF_EIGHT,
+        8 if m.min(n) > DmmaSpec::BLOCK_LINES => FEWEST_SUMS_OF_EIGHT,
         _ => FEWEST_SUMS,
     };
     let is_useful = move |&grid: &(u32, u32)| {
-        m * n >= least_sums(grid) * 32 * grid.0 * grid.1
-            && with(grid).stages >= fewest
-            && with(grid).validate().is_ok()
+        let spec = with(grid);
+        dmma(grid).sums(tile) >= least_sums(grid)
+            && spec.stages >= fewest
+            && spec.validate().is_ok()
     };
     // All warps of a grid multiply as many elements, so they read the less the closer to squares
     // their parts are.

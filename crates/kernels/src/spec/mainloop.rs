@@ -255,6 +255,10 @@ impl DmmaSpec {
     /// Depth of a stage, which is one span of the 128-byte swizzle.
     pub const TILE_K: u32 = 16;
 
+    /// Lines of an operand that a warp reads as one block: the rows of one MMA, or the columns of
+    /// two MMAs.
+    pub(crate) const BLOCK_LINES: u32 = 16;
+
     /// Most registers of a thread for sums if two CTAs share an SM. Its other registers hold the
     /// fragments of two shallow MMAs.
     const MOST_SUMS_OF_PAIR: u32 = 96;

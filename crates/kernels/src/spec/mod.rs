@@ -21,6 +21,7 @@ pub use self::mainloop::{
     WgmmaSpec,
 };
 pub use self::resources::{BiasLoads, RegisterBudget, RegisterUse, Resources, SmemUse};
+pub(crate) use self::validate::MOST_BOX_LINES;
 use crate::dtype::{Majors, Product};
 use crate::epilogue::EpilogueShape;
 use crate::quantity::{Matrix, Side};

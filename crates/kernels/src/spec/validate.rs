@@ -15,13 +15,10 @@ use crate::tiles::staging::OutputMajor;
 const MOST_CTAS_OF_A_CLUSTER: u32 = 8;
 
 /// Maximum number of elements of one TMA box along one dimension.
-const MOST_BOX_LINES: u32 = 256;
+pub(crate) const MOST_BOX_LINES: u32 = 256;
 
 /// Maximum number of blocks of 64 rows of a cooperative warpgroup.
 const MOST_BLOCKS: u32 = 4;
-
-/// Number of lines of an operand that a DMMA warp reads as one block.
-const DMMA_BLOCK: u32 = 16;
 
 /// Number of lines of an operand that an FFMA warp transposes as one block.
 const FFMA_BLOCK: u32 = 32;
@@ -351,7 +348,7 @@ impl Spec {
         for (knob, requested, warps) in
             [("tile_m", self.tile.m, warps.m), ("tile_n", self.tile.n, warps.n)]
         {
-            let step = DMMA_BLOCK * warps;
+            let step = DmmaSpec::BLOCK_LINES * warps;
             let legal: Vec<u32> = (step..=MOST_BOX_LINES).step_by(step as usize).collect();
             one_of(knob, requested, &legal)?;
         }

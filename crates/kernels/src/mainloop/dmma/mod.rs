@@ -19,9 +19,7 @@ use crate::quantity::Side;
 use crate::spec::{DmmaSpec, Spec, Warps};
 use crate::tiles::operand::OperandTile;
 
-/// Lines of an operand that a warp reads as one block. They are the rows of one MMA, or the columns
-/// of two MMAs.
-const BLOCK_LINES: u32 = 16;
+const BLOCK_LINES: u32 = DmmaSpec::BLOCK_LINES;
 
 /// Maximum number of values of a row of D whose elements of C are loaded together.
 const MOST_TOGETHER: usize = 8;
