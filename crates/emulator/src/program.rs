@@ -260,11 +260,11 @@ pub(crate) struct WarpMmaStep {
     pub(crate) d: Box<[Slot]>,
 }
 
-/// One fragment: its values, and the position of each value of each lane in the matrix.
+/// One fragment: its values, and the position of each element of each lane in the matrix.
 #[derive(Clone, Debug)]
 pub(crate) struct Fragment {
     pub(crate) values: Box<[Slot]>,
-    /// By value and lane, column-major.
+    /// By element and lane, column-major.
     pub(crate) positions: Box<[[u32; LANES]]>,
 }
 

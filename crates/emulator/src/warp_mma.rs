@@ -2,8 +2,9 @@
 //! multiplied, and scattered again.
 
 use pgemm_cute::TvLayout;
-use pgemm_ir::{Fragments, WarpMma};
+use pgemm_ir::{Element, Fragments, Type, WarpMma};
 
+use crate::mma::Scalar;
 use crate::program::{Fragment, Program, Slot, WarpMmaStep};
 use crate::state::Warp;
 
@@ -27,45 +28,83 @@ impl WarpMmaStep {
     /// Adds products in the order of k, with one rounding each. The order of the hardware is not
     /// documented.
     pub(crate) fn run(&self, program: &Program, warp: &mut Warp) {
-        let WarpMma { m, n, k, .. } = self.mma;
+        match self.mma.accumulator {
+            Type::F64 => self.run_with(program, warp, f64::from_bits, f64::to_bits, f64::mul_add),
+            _ => {
+                let from_bits = |bits: u64| f32::from_bits(bits as u32);
+                self.run_with(program, warp, from_bits, |sum| sum.to_bits().into(), f32::mul_add);
+            }
+        }
+    }
+
+    fn run_with<T: Copy + Default>(
+        &self,
+        program: &Program,
+        warp: &mut Warp,
+        from_bits: impl Fn(u64) -> T,
+        to_bits: impl Fn(T) -> u64,
+        mul_add: impl Fn(T, T, T) -> T,
+    ) {
+        let WarpMma { m, n, k, operand, .. } = self.mma;
         let [m, n, k] = [m, n, k].map(|extent| extent as usize);
-        let a = self.a.gather(program, warp, m * k);
-        let b = self.b.gather(program, warp, n * k);
-        let mut sums = self.c.gather(program, warp, m * n);
+        let operands = |bits: u64| elements(operand, bits).into_iter().map(&from_bits).collect();
+        let a = self.a.gather(program, warp, m * k, operands);
+        let b = self.b.gather(program, warp, n * k, operands);
+        let mut sums = self.c.gather(program, warp, m * n, |bits| vec![from_bits(bits)]);
         for (at, sum) in sums.iter_mut().enumerate() {
             let (row, column) = (at % m, at / m);
             for i in 0..k {
-                *sum = a[row + i * m].mul_add(b[column + i * n], *sum);
+                *sum = mul_add(a[row + i * m], b[column + i * n], *sum);
             }
         }
         for (&slot, positions) in self.d.iter().zip(&self.c.positions) {
             for (lane, &position) in positions.iter().enumerate() {
-                warp.set(slot, lane, sums[position as usize].to_bits());
+                warp.set(slot, lane, to_bits(sums[position as usize]));
             }
         }
     }
 }
 
+/// The elements in the bits of an operand's value, in the bits of the type in which they are summed.
+fn elements(operand: Element, bits: u64) -> Vec<u64> {
+    if operand == Element::F64 {
+        return vec![bits];
+    }
+    let mut all: Vec<f32> = vec![];
+    Scalar::decode(operand, &(bits as u32).to_le_bytes(), &mut all);
+    all.into_iter().map(|element| element.to_bits().into()).collect()
+}
+
 impl Fragment {
     fn new(values: &[Slot], layout: &TvLayout) -> Fragment {
-        let position = |value: usize, lane: usize| {
-            let index = layout.index(lane as i64, value as i64);
-            index.expect("a fragment has a place for each value of each lane") as u32
+        let position = |element: usize, lane: usize| {
+            let index = layout.index(lane as i64, element as i64);
+            index.expect("a fragment has a place for each element of each lane") as u32
         };
+        let elements = layout.values() as usize;
         Fragment {
             values: values.into(),
-            positions: (0..values.len())
-                .map(|value| std::array::from_fn(|lane| position(value, lane)))
+            positions: (0..elements)
+                .map(|element| std::array::from_fn(|lane| position(element, lane)))
                 .collect(),
         }
     }
 
-    /// The matrix, column-major.
-    fn gather(&self, program: &Program, warp: &Warp, elements: usize) -> Vec<f64> {
-        let mut matrix = vec![0.0; elements];
-        for (&slot, positions) in self.values.iter().zip(&self.positions) {
-            for (value, &position) in warp.all(program, slot).iter().zip(positions) {
-                matrix[position as usize] = f64::from_bits(*value);
+    /// The matrix, column-major. `elements` has those in the bits of a value.
+    fn gather<T: Copy + Default>(
+        &self,
+        program: &Program,
+        warp: &Warp,
+        count: usize,
+        elements: impl Fn(u64) -> Vec<T>,
+    ) -> Vec<T> {
+        let mut matrix = vec![T::default(); count];
+        let of_value = self.positions.len() / self.values.len().max(1);
+        for (&slot, positions) in self.values.iter().zip(self.positions.chunks(of_value)) {
+            for (lane, value) in warp.all(program, slot).iter().enumerate() {
+                for (element, positions) in elements(*value).into_iter().zip(positions) {
+                    matrix[positions[lane] as usize] = element;
+                }
             }
         }
         matrix

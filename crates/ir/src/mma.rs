@@ -22,12 +22,13 @@ pub struct WarpMma {
     pub k: u32,
     /// Element type of A and B.
     pub operand: Element,
-    /// Type of the registers that hold C and D, and A and B too.
+    /// Type of the registers that hold C and D.
     pub accumulator: Type,
 }
 
-/// The distribution of a matrix over the lanes of a warp. Each layout maps (lane, value) to the
-/// column-major position of the element.
+/// The distribution of a matrix over the lanes of a warp. Each layout maps (lane, element) to the
+/// column-major position of the element. Elements of a lane are counted through its values, the
+/// low half of a value first.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Fragments {
     /// A: positions in `(m, k)`.
@@ -40,11 +41,22 @@ pub struct Fragments {
 
 impl WarpMma {
     /// Every warp MMA that exists.
-    pub const ALL: [WarpMma; 3] = [WarpMma::f64(4), WarpMma::f64(8), WarpMma::f64(16)];
+    pub const ALL: [WarpMma; 5] = [
+        WarpMma::f64(4),
+        WarpMma::f64(8),
+        WarpMma::f64(16),
+        WarpMma::of_halves(Element::Bf16),
+        WarpMma::of_halves(Element::F16),
+    ];
 
     /// The f64 instruction of depth `k`: 4, 8 or 16.
     pub const fn f64(k: u32) -> WarpMma {
         WarpMma { m: 16, n: 8, k, operand: Element::F64, accumulator: Type::F64 }
+    }
+
+    /// The instruction for operands of bf16 or f16, which sums in binary32.
+    pub const fn of_halves(operand: Element) -> WarpMma {
+        WarpMma { m: 16, n: 8, k: 16, operand, accumulator: Type::F32 }
     }
 
     /// Whether there is such an instruction.
@@ -52,14 +64,27 @@ impl WarpMma {
         WarpMma::ALL.contains(self)
     }
 
+    /// Type of the values that hold A and B.
+    pub const fn operand_type(&self) -> Type {
+        match self.operand.bytes() {
+            2 => Type::B32,
+            _ => self.accumulator,
+        }
+    }
+
+    /// Elements of A or B in one value.
+    pub const fn elements_of_value(&self) -> u32 {
+        if self.operand.bytes() == 2 { 2 } else { 1 }
+    }
+
     /// Values of A in each lane.
     pub const fn a_values(&self) -> u32 {
-        self.m.saturating_mul(self.k) / LANES
+        self.m.saturating_mul(self.k) / LANES / self.elements_of_value()
     }
 
     /// Values of B in each lane.
     pub const fn b_values(&self) -> u32 {
-        self.n.saturating_mul(self.k) / LANES
+        self.n.saturating_mul(self.k) / LANES / self.elements_of_value()
     }
 
     /// Values of C and of D in each lane.
@@ -68,7 +93,8 @@ impl WarpMma {
     }
 
     /// The layouts of its fragments (PTX ISA, "Matrix Fragments for mma.m16n8k16 with floating
-    /// point type" and the sections of the other depths). `None` if there is no such instruction.
+    /// point type" and the sections of other types and depths). `None` if there is no such
+    /// instruction.
     ///
     /// ```
     /// use pgemm_ir::WarpMma;
@@ -84,13 +110,23 @@ impl WarpMma {
         }
         // Four lanes are neighbours along k, and eight groups of them along m or n.
         let steps = self.k / 4;
-        let layout = |text: &str, tile: [u32; 2]| {
-            TvLayout::new(Layout::parse(text).ok()?, tile.map(i64::from)).ok()
+        let (a, b) = match self.elements_of_value() {
+            2 => (
+                "((4,8),(2,2,2)):((32,1),(16,8,128))".into(),
+                "((4,8),(2,2)):((16,1),(8,64))".into(),
+            ),
+            _ => (
+                format!("((4,8),(2,{steps})):((16,1),(8,64))"),
+                format!("((4,8),{steps}):((8,1),32)"),
+            ),
+        };
+        let layout = |text: String, tile: [u32; 2]| {
+            TvLayout::new(Layout::parse(&text).ok()?, tile.map(i64::from)).ok()
         };
         Some(Fragments {
-            a: layout(&format!("((4,8),(2,{steps})):((16,1),(8,64))"), [self.m, self.k])?,
-            b: layout(&format!("((4,8),{steps}):((8,1),32)"), [self.n, self.k])?,
-            c: layout("((4,8),(2,2)):((32,1),(16,8))", [self.m, self.n])?,
+            a: layout(a, [self.m, self.k])?,
+            b: layout(b, [self.n, self.k])?,
+            c: layout("((4,8),(2,2)):((32,1),(16,8))".to_owned(), [self.m, self.n])?,
         })
     }
 }
@@ -110,9 +146,12 @@ mod tests {
     fn every_element_has_one_place() {
         for mma in WarpMma::ALL {
             let Fragments { a, b, c } = mma.fragments().unwrap();
-            for (layout, values) in
-                [(&a, mma.a_values()), (&b, mma.b_values()), (&c, mma.c_values())]
-            {
+            let per_value = mma.elements_of_value();
+            for (layout, values) in [
+                (&a, mma.a_values() * per_value),
+                (&b, mma.b_values() * per_value),
+                (&c, mma.c_values()),
+            ] {
                 assert!(layout.is_bijection(), "{mma}: {layout}");
                 assert_eq!((layout.threads(), layout.values()), (32, values.into()), "{mma}");
             }
@@ -126,13 +165,21 @@ mod tests {
             let Fragments { a, b, c } = mma.fragments().unwrap();
             for lane in 0..32 {
                 let (group, in_group) = (lane / 4, lane % 4);
-                for i in 0..i64::from(mma.a_values()) {
-                    let row = if i % 2 == 0 { group } else { group + 8 };
-                    let column = i / 2 * 4 + in_group;
+                let halves = mma.operand.bytes() == 2;
+                for i in 0..a.values() {
+                    let (second_row, column) = match halves {
+                        true => (i % 4 >= 2, in_group * 2 + (i & 1) + if i >= 4 { 8 } else { 0 }),
+                        false => (i % 2 == 1, i / 2 * 4 + in_group),
+                    };
+                    let row = if second_row { group + 8 } else { group };
                     assert_eq!(a.coordinate(lane, i).unwrap(), (row, column).into());
                 }
-                for i in 0..i64::from(mma.b_values()) {
-                    assert_eq!(b.coordinate(lane, i).unwrap(), (group, i * 4 + in_group).into());
+                for i in 0..b.values() {
+                    let row = match halves {
+                        true => in_group * 2 + (i & 1) + if i >= 2 { 8 } else { 0 },
+                        false => i * 4 + in_group,
+                    };
+                    assert_eq!(b.coordinate(lane, i).unwrap(), (group, row).into());
                 }
                 for i in 0..4 {
                     let row = if i < 2 { group } else { group + 8 };
@@ -151,6 +198,8 @@ mod tests {
             WarpMma { n: 16, ..mma },
             WarpMma { operand: Element::F32, ..mma },
             WarpMma { accumulator: Type::F32, ..mma },
+            WarpMma::of_halves(Element::E4m3),
+            WarpMma { k: 8, ..WarpMma::of_halves(Element::F16) },
         ] {
             assert_eq!(other.fragments(), None, "{other}");
         }

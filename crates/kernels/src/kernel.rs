@@ -8,6 +8,7 @@ use pgemm_ir::{
 };
 
 use crate::compute::{AtomicSum, Compute, ConvertsTo};
+use crate::direct::DirectKernel;
 use crate::fixup::staged::StagedFixup;
 use crate::fixup::threads::ThreadFixup;
 use crate::launch::{Parameter, Signature, Work, Workspace};
@@ -169,6 +170,7 @@ fn declare<'k>(b: &'k KernelBuilder, spec: &Spec) -> Result<Declared<'k>, CuteEr
             let mainloop = || Ok(FfmaMainloop::declare(b, spec, ffma));
             declare_registers::<ty::F32, _>(b, spec, &tiles, mainloop)
         }
+        MainloopSpec::Direct => Ok(declare_direct(b, spec)),
     }
 }
 
@@ -236,6 +238,16 @@ where
     let source = LaunchSource::new(b, launch.scheduler, launch.problem);
     let parameters = params.into_quantities().into_iter().map(Parameter::Problem);
     Ok(compose(spec, parameters.collect(), Composition { b, source, mainloop, output }))
+}
+
+/// Declares a direct kernel.
+fn declare_direct<'k>(b: &'k KernelBuilder, spec: &Spec) -> Declared<'k> {
+    let params = Params::<Quantity>::new(b);
+    let boxes = Boxes { operands: vec![], output: None };
+    let launch = LaunchParameters::declare(&params, spec, &boxes);
+    let parameters = params.into_quantities().into_iter().map(Parameter::Problem).collect();
+    let spec = *spec;
+    Declared { parameters, write: Box::new(move || DirectKernel::new(b, &spec, launch).write()) }
 }
 
 fn compose<'k, S, M, O>(

@@ -11,6 +11,7 @@ pub mod catalogue;
 mod compute;
 mod control;
 mod coordinates;
+mod direct;
 mod divisor;
 mod dtype;
 mod empty;
@@ -54,9 +55,9 @@ pub use repack::{
     RepackQuantity, RepackSpec, SplitSpec,
 };
 pub use spec::{
-    BiasLoads, Cluster, DmmaSpec, FfmaSpec, Loader, MainloopSpec, RegisterBudget, RegisterUse,
-    Resources, Schedule, SmemUse, Spec, SpecError, Summation, Terms, ThreadTile, Tile, Warps,
-    WgmmaSpec, WorkSource,
+    BiasLoads, Cluster, DirectSpec, DmmaSpec, FfmaSpec, Loader, MainloopSpec, RegisterBudget,
+    RegisterUse, Resources, Schedule, SmemUse, Spec, SpecError, Summation, Terms, ThreadTile, Tile,
+    Warps, WgmmaSpec, WorkSource,
 };
 pub use tiles::operand::{BoxPlace, OperandTile, StageTile};
 pub use tiles::staging::{OutputMajor, STAGING_ROWS, Staging};

@@ -243,6 +243,11 @@ impl<'k> Scheduler<'k> {
         Contributors { first, count: worker(begin + (self.k_tiles.value - 1)) - first + 1 }
     }
 
+    /// Number of units: of tiles, if none is split.
+    pub(crate) fn units(&self) -> Val<'k, ty::U32> {
+        self.units
+    }
+
     /// Number of split tiles.
     pub(crate) fn split_tiles(&self) -> Val<'k, ty::U32> {
         self.split.tiles

@@ -5,7 +5,8 @@ use std::sync::{LazyLock, OnceLock};
 
 use pgemm_ir::{Element, OperandMajor};
 use pgemm_kernels::{
-    Instruction, Loader, OutputMajor, PRODUCTS, Product, Spec, SpecError, Terms, catalogue,
+    DirectSpec, Instruction, Loader, OutputMajor, PRODUCTS, Product, Spec, SpecError, Terms,
+    catalogue,
 };
 
 use crate::config::Config;
@@ -48,6 +49,41 @@ pub fn rated(
         let plain = catalogue::specs_for(operands, a, b, OutputMajor::N, output);
         let swapped = catalogue::specs_for([b_type, a_type], b, a, OutputMajor::M, output);
         plain.into_iter().chain(swapped).map(RatedSpec::new).collect()
+    })
+}
+
+/// The direct kernels for operands of these types and majors, rated as by [`rated`].
+fn rated_direct(
+    operands: [Element; 2],
+    output: Element,
+    majors: (OperandMajor, OperandMajor),
+) -> &'static [RatedSpec] {
+    type Key = ([Element; 3], (OperandMajor, OperandMajor));
+    static TABLES: LazyLock<HashMap<Key, OnceLock<Vec<RatedSpec>>>> = LazyLock::new(|| {
+        let with_majors =
+            |types| catalogue::MAJORS.map(|majors| ((types, majors), OnceLock::new()));
+        types().flat_map(with_majors).collect()
+    });
+    let [a_type, b_type] = operands;
+    let Some(table) = TABLES.get(&([a_type, b_type, output], majors)) else { return &[] };
+    table.get_or_init(|| catalogue::direct(operands, majors, output).map(RatedSpec::new).collect())
+}
+
+/// The direct kernels that are worth estimating for a problem as its kernel sees it: those with no
+/// block of lines too many.
+pub(crate) fn direct_for(
+    problem: &Problem,
+    operands: [Element; 2],
+    output: Element,
+) -> impl Iterator<Item = &'static RatedSpec> + use<> {
+    let majors = (operand_major(problem.a.major), operand_major(problem.b.major));
+    let most = DirectSpec::MOST_LINES;
+    let fits = |extent: usize, step: u32| extent.next_multiple_of(step as usize).min(most as usize);
+    let mma = DirectSpec::mma(operands[0]);
+    let [m, n, k] = [fits(problem.m, mma.m), fits(problem.n, mma.n), fits(problem.k, mma.k)];
+    rated_direct(operands, output, majors).iter().filter(move |rated| {
+        let tile = rated.spec.tile;
+        tile.m as usize <= m && tile.n as usize <= n && tile.k as usize <= k
     })
 }
 

@@ -7,7 +7,7 @@ use pgemm_ir::{Element, OperandMajor};
 use pgemm_kernels::{EpilogueShape, Loader, OutputMajor, Side, Spec};
 use serde::{Deserialize, Serialize};
 
-use crate::decomposition::{Decomposition, clusters_at_once, tiles_of};
+use crate::decomposition::{Decomposition, tiles_of};
 use crate::layout::Major;
 use crate::split::Split;
 
@@ -113,7 +113,6 @@ impl Choice {
     /// The decomposition of `batch` products of these extents on `sms` SMs.
     pub fn decompose(&self, extents: [u64; 3], batch: u64, sms: u32) -> Decomposition {
         let (rows, columns, k_tiles) = self.tiles(self.extents(extents));
-        let clusters = clusters_at_once(&self.spec, sms);
-        Decomposition::new(tiles_of(rows, columns, batch), k_tiles, clusters, self.split)
+        Decomposition::of(&self.spec, tiles_of(rows, columns, batch), k_tiles, sms, self.split)
     }
 }

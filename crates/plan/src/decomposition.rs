@@ -55,6 +55,15 @@ impl Decomposition {
         Decomposition { tiles, k_tiles, split_tiles, workers, clusters: clusters.min(units.max(1)) }
     }
 
+    /// The decomposition of tiles of a kernel on `sms` SMs. Direct kernels split none.
+    pub(crate) fn of(spec: &Spec, tiles: u64, k_tiles: u64, sms: u32, split: Split) -> Self {
+        let at_once = u64::from(spec.tiles_at_once());
+        let split = if spec.is_direct() { Split::Whole } else { split };
+        let clusters = clusters_at_once(spec, sms).saturating_mul(at_once);
+        let work = Decomposition::new(tiles, k_tiles, clusters, split);
+        Decomposition { clusters: work.clusters.div_ceil(at_once), ..work }
+    }
+
     /// The largest number of workers that share one tile. 0 if no tile is split.
     pub(crate) fn contributors(&self) -> u64 {
         let Decomposition { k_tiles, split_tiles, workers, .. } = *self;

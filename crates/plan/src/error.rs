@@ -6,6 +6,7 @@ use pgemm_kernels::{Cluster, Epilogue, EpilogueShape, LEAST_BYTES_FOR_THREADS, S
 
 use crate::layout::{Major, MatrixLayout};
 use crate::precision::Precision;
+use crate::split::Split;
 
 /// The result type of this crate.
 pub type Result<T, E = PlanError> = std::result::Result<T, E>;
@@ -246,6 +247,18 @@ pub enum PlanError {
         output: Element,
     },
 
+    /// The kernel splits no tiles.
+    #[error(
+        "split = {split} is not possible: each warp of {spec} computes whole tiles. The nearest legal \
+         value is whole"
+    )]
+    NoSplit {
+        /// The kernel.
+        spec: Spec,
+        /// The requested split.
+        split: Split,
+    },
+
     /// Kernels of this type have no ping-pong schedule.
     #[error(
         "schedule = ping-pong is not possible: the warps of {output} kernels share each tile. The \
@@ -390,6 +403,7 @@ impl PlanError {
             PlanError::WarpsPerBlock { .. } => Some("warps_per_block"),
             PlanError::NoClusters { .. } => Some("cluster"),
             PlanError::NoPingPong { .. } => Some("schedule"),
+            PlanError::NoSplit { .. } => Some("split"),
             PlanError::NotSwapped { .. } => Some("swapped"),
             PlanError::PrecisionOperands { .. }
             | PlanError::PrecisionOutput { .. }

@@ -20,6 +20,7 @@
 //! `scripts/fit-tile-trees.sh`, without timings.
 
 mod constants;
+mod direct;
 mod estimate;
 mod features;
 mod placement;
@@ -35,6 +36,7 @@ mod wgmma;
 use pgemm_kernels::{OutputMajor, Spec};
 
 pub use self::constants::Constants;
+pub(crate) use self::direct::may_be_direct;
 pub use self::features::{FEATURES, NAMES as FEATURE_NAMES, STEADY};
 use self::placement::TilePlacement;
 pub(crate) use self::ranking::{Access, SpecGroup, keep_least, least_corrected};

@@ -289,6 +289,22 @@ impl PlannedProblem {
         PlannedProblem::candidates(problem, config, alignment).swap_remove(0)
     }
 
+    /// The problem as a direct kernel sees it, whose warps load both operands. `None` if they
+    /// cannot.
+    pub(crate) fn direct(problem: &Problem, config: &Config) -> Option<PlannedProblem> {
+        let request = Request::new(problem, config);
+        let Request { source, config, unread, .. } = &request;
+        let [a, b] = config.operands();
+        if *unread || terms(config).is_some() {
+            return None;
+        }
+        let accesses = OperandAccesses {
+            a: by_threads_if_possible(source.a, a, source.a_lines())?,
+            b: by_threads_if_possible(source.b, b, source.b_lines())?,
+        };
+        Some(request.planned(accesses))
+    }
+
     /// The valid problem with each possible way to access its operands; at least one. Candidates
     /// in which TMA loads all operands come first, and among them those that repack fewer bytes.
     /// They differ in the majors that the kernel sees, and in what loads the operands.

@@ -8,7 +8,7 @@ use pgemm_ir::Element;
 use pgemm_kernels::{EpilogueShape, L2Policies, L2Policy, Spec, SpecError};
 use serde::Serialize;
 
-use crate::catalogue::{check_types, considered_for, specs_for};
+use crate::catalogue::{check_types, considered_for, direct_for, specs_for};
 use crate::choice::Choice;
 use crate::config::Config;
 use crate::decomposition::Decomposition;
@@ -17,6 +17,7 @@ use crate::error::{PlanError, Result};
 use crate::heuristic::{self, Access, Ranking, Shape};
 use crate::layout::Major;
 use crate::operands::{OperandAccesses, OperandAlignment, PlannedProblem};
+use crate::precision::Precision;
 use crate::problem::Problem;
 use crate::split::Split;
 use crate::tuning::{ProblemKey, TunedChoices};
@@ -188,7 +189,7 @@ impl Plan {
             dependent_launch: choice.dependent_launch,
             clusters: clusters as u32,
             tiles,
-            waves: tiles as f64 / clusters as f64,
+            waves: tiles as f64 / (clusters * u64::from(choice.spec.tiles_at_once())) as f64,
             why,
         }
     }
@@ -222,6 +223,7 @@ impl Candidates {
             return Err(PlanError::Overflow { what: "the batch", limit: MAX_BATCH as u64 });
         }
         let accesses = PlannedProblem::candidates(problem, config, alignment);
+        let by_warps = direct_access(problem, config);
         let (problem, config) = (&accesses[0].problem, &accesses[0].config);
         let device = device.limited_to(config.sms);
         let (operands @ [a, b], output) = (config.operands(), config.output_dtype());
@@ -230,8 +232,11 @@ impl Candidates {
         check_types(problem, operands, output)?;
         check_swapped(&accesses)?;
         let precision = config.precision();
+        let also = by_warps
+            .clone()
+            .filter(|direct| accesses.iter().all(|planned| planned.accesses != direct.accesses));
         let mut plans = Candidates {
-            accesses: accesses.clone(),
+            accesses: accesses.iter().cloned().chain(also).collect(),
             device,
             tuned: None,
             first: None,
@@ -267,7 +272,13 @@ impl Candidates {
                 Access { groups, shape, before: planned.repack_cycles() }
             };
             let all = accesses.iter().map(access).collect();
-            let ranking = Ranking::of_accesses(all, device, config.split, config.dependent_launch);
+            let mut ranking =
+                Ranking::of_accesses(all, device, config.split, config.dependent_launch);
+            if let Some(planned) = &by_warps {
+                let shape = Shape::of_planned(planned);
+                let specs = direct_for(&planned.problem, operands, output);
+                ranking.add_direct(specs, shape, device, config.dependent_launch);
+            }
             if ranking.is_empty() {
                 return Err(SpecError::Types { a, b, output }.into());
             }
@@ -358,6 +369,16 @@ fn l2_policies(choice: &Choice, problem: &Problem) -> L2Policies {
     L2Policies { a, b, d: L2Policy::Normal }
 }
 
+/// The problem as direct kernels see it, if one of them may be the fastest and the config allows it.
+fn direct_access(problem: &Problem, config: &Config) -> Option<PlannedProblem> {
+    let Problem { m, n, k, .. } = *problem;
+    let allowed = config.split.is_none_or(|split| split == Split::Whole)
+        && config.swapped != Some(true)
+        && config.precision() == Precision::Full;
+    let worthwhile = heuristic::may_be_direct([m, n, k].map(|extent| extent as u64));
+    PlannedProblem::direct(problem, config).filter(|_| allowed && worthwhile)
+}
+
 /// The choice if the config names the kernel.
 fn by_name(accesses: &[PlannedProblem], device: DeviceFacts) -> Result<Option<Choice>> {
     let config = &accesses[0].config;
@@ -366,6 +387,9 @@ fn by_name(accesses: &[PlannedProblem], device: DeviceFacts) -> Result<Option<Ch
     let types = (plain.operands(), spec.output) == (config.operands(), config.output_dtype());
     let planned = accesses.iter().find(|planned| types && planned.is_read_by(&plain));
     let Some(planned) = planned else { return Err(PlanError::SpecMismatch { spec }) };
+    if let Some(split) = config.split.filter(|split| spec.is_direct() && *split != Split::Whole) {
+        return Err(PlanError::NoSplit { spec, split });
+    }
     config.check_epilogue_of(&spec)?;
     // Rated as the kernel without an epilogue.
     let choice = choice_for(

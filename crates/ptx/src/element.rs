@@ -143,27 +143,28 @@ impl Emitter<'_> {
                 ptx!(self, "ld.global.{element} {result}, [{address}]");
             }
             Conversion::HalfFloat => {
-                let half = self.scratch(Class::B16);
+                let half = self.scratch_to_load(Class::B16);
                 ptx!(self, "ld.global.b16 {half}, [{address}]");
                 let result = self.define_result(inst)?;
                 ptx!(self, "cvt.f32.{element} {result}, {half}");
             }
             // A wider destination is filled with zeros, or with the sign of a signed type.
             Conversion::ByteFloat => {
-                let bits = self.scratch(Class::B16);
+                let bits = self.scratch_to_load(Class::B16);
                 ptx!(self, "ld.global.b8 {bits}, [{address}]");
                 self.widen_byte(inst, element, bits, Half::Low)?;
             }
             Conversion::ByteInteger(letter) => {
-                let integer = self.scratch(Class::B32);
+                let integer = self.scratch_to_load(Class::B32);
                 ptx!(self, "ld.global.{element} {integer}, [{address}]");
                 let result = self.define_result(inst)?;
                 ptx!(self, "cvt.rn.f32.{letter}32 {result}, {integer}");
             }
             Conversion::UpperHalf => {
-                let (half, bits) = (self.scratch(Class::B32), self.scratch(Class::B32));
+                let half = self.scratch_to_load(Class::B32);
+                let bits = self.scratch(Class::B32);
                 ptx!(self, "ld.global.b16 {half}, [{address}]");
-                ptx!(self, "shl.b32 {bits}, {half}, 16");
+                self.unguarded(|emitter| ptx!(emitter, "shl.b32 {bits}, {half}, 16"));
                 let result = self.define_result(inst)?;
                 ptx!(self, "mov.b32 {result}, {bits}");
             }
@@ -180,20 +181,43 @@ impl Emitter<'_> {
             Conversion::None => ptx!(self, "st.global.{element} [{address}], {value}"),
             Conversion::ByteFloat => {
                 let both = self.scratch(Class::B16);
-                ptx!(self, "cvt.rn.satfinite.{element}x2.f32 {both}, {value}, {value}");
+                self.unguarded(|emitter| {
+                    ptx!(emitter, "cvt.rn.satfinite.{element}x2.f32 {both}, {value}, {value}");
+                });
                 ptx!(self, "st.global.b8 [{address}], {both}");
             }
             Conversion::ByteInteger(_) => {
                 let integer = self.scratch(Class::B32);
-                ptx!(self, "cvt.rni.sat.{element}.f32 {integer}, {value}");
+                self.unguarded(|emitter| {
+                    ptx!(emitter, "cvt.rni.sat.{element}.f32 {integer}, {value}");
+                });
                 ptx!(self, "st.global.b8 [{address}], {integer}");
             }
             Conversion::UpperHalf | Conversion::HalfFloat => {
                 let half = self.scratch(Class::B16);
-                ptx!(self, "cvt.rn.{element}.f32 {half}, {value}");
+                self.unguarded(|emitter| ptx!(emitter, "cvt.rn.{element}.f32 {half}, {value}"));
                 ptx!(self, "st.global.b16 [{address}], {half}");
             }
         }
         Ok(())
+    }
+
+    /// Emits code without the predicate of the instruction. A scratch register that is written only
+    /// under a predicate seems to hold its value from one round of a loop to the next, so that the
+    /// assembler keeps a register for it throughout.
+    fn unguarded(&mut self, code: impl FnOnce(&mut Self)) {
+        let guard = self.text.guard.take();
+        code(self);
+        self.text.guard = guard;
+    }
+
+    /// A scratch register that the next instruction loads, perhaps under a predicate.
+    fn scratch_to_load(&mut self, class: Class) -> Register {
+        let scratch = self.scratch(class);
+        if self.text.guard.is_some() {
+            let bits = if class == Class::B16 { "b16" } else { "b32" };
+            self.unguarded(|emitter| ptx!(emitter, "mov.{bits} {scratch}, 0"));
+        }
+        scratch
     }
 }

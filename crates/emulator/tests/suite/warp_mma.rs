@@ -1,7 +1,7 @@
 //! Warp-level MMA on registers, and binary64 values in memory and in arithmetic.
 
 use pgemm_emulator::{Memory, Permission, ReportKind};
-use pgemm_ir::{Argument, Special, Val, WarpMma, ty};
+use pgemm_ir::{Argument, Element, KernelBuilder, Special, Val, WarpMma, ty};
 
 use crate::kernel::{fails, passes, role};
 
@@ -27,7 +27,7 @@ fn numbers(seed: u64, count: usize) -> Vec<f64> {
     (0..count).map(|_| next()).collect()
 }
 
-/// The address of an element of a row-major matrix.
+/// The address of an element of a row-major matrix of f64.
 fn element<'k>(
     matrix: Val<'k, ty::U64>,
     row: Val<'k, ty::U32>,
@@ -37,11 +37,22 @@ fn element<'k>(
     matrix.byte_offset((row * columns + column) * 8)
 }
 
+/// Two neighbouring elements of 16 bits of a row-major matrix of 16 columns.
+fn pair<'k>(
+    b: &'k KernelBuilder,
+    matrix: Val<'k, ty::U64>,
+    row: Val<'k, ty::U32>,
+    column: Val<'k, ty::U32>,
+) -> Val<'k, ty::B32> {
+    let [word] = b.load_global::<ty::U32, 1>(matrix.byte_offset((row * 16 + column) * 2));
+    word.as_b32()
+}
+
 /// Every lane loads its elements by the formulas of the PTX ISA. The test thus does not rely on the
 /// layouts that the emulator uses.
 #[test]
 fn the_product_is_that_of_the_matrices() {
-    for mma in WarpMma::ALL {
+    for mma in [4, 8, 16].map(WarpMma::f64) {
         let k = mma.k;
         let kernel = role(|b| {
             let pointer = |name| b.param::<ty::U64>(name);
@@ -81,6 +92,73 @@ fn the_product_is_that_of_the_matrices() {
                 let (row, column) = (at / 8, at % 8);
                 let product: f64 = (0..k).map(|i| a[row * k + i] * bt[column * k + i]).sum();
                 assert_eq!(*found, product + c[at], "{mma}: row {row}, column {column}");
+            }
+        });
+    }
+}
+
+/// Integers that a type of 16 bits has.
+fn halves(element: Element, seed: u64, count: usize) -> Vec<(f32, u16)> {
+    let small = numbers(seed, count).into_iter().map(|x| (x.rem_euclid(31.0) - 15.0) as f32);
+    let bits = |x: f32| match element {
+        Element::Bf16 => half::bf16::from_f32(x).to_bits(),
+        _ => half::f16::from_f32(x).to_bits(),
+    };
+    small.map(|x| (x, bits(x))).collect()
+}
+
+/// The same for operands of 16 bits, which lie in pairs in registers.
+#[test]
+fn pairs_of_halves_are_multiplied() {
+    for element in [Element::Bf16, Element::F16] {
+        let mma = WarpMma::of_halves(element);
+        let kernel = role(|b| {
+            let pointer = |name| b.param::<ty::U64>(name);
+            let (a, bt, c, d) = (pointer("a"), pointer("b"), pointer("c"), pointer("d"));
+            let lane = b.special(Special::Lane);
+            let (group, in_group) = (lane / 4, lane % 4);
+            let column = |i: u32| in_group * 2 + i * 8;
+            let own_a: Vec<_> =
+                (0..4).map(|i: u32| pair(b, a, group + i % 2 * 8, column(i / 2))).collect();
+            let own_b: Vec<_> = (0..2).map(|i| pair(b, bt, group, column(i))).collect();
+            let place = |i: u32| ((group + i / 2 * 8) * 8 + in_group * 2 + i % 2) * 4;
+            let own_c: Vec<_> =
+                (0..4).map(|i| b.load_global::<ty::F32, 1>(c.byte_offset(place(i)))[0]).collect();
+            let sums = b.warp_mma(mma, &own_a, &own_b, &own_c);
+            b.if_(b.special(Special::Warp).eq(1), || {
+                for (i, sum) in (0..).zip(sums) {
+                    b.store_global(d.byte_offset(place(i)), [sum]);
+                }
+            });
+        });
+        let (a, bt) = (halves(element, 4, 16 * 16), halves(element, 5, 8 * 16));
+        let c: Vec<f32> = numbers(6, 128).into_iter().map(|x| (x % 1000.0) as f32).collect();
+        let prepare = |memory: &mut Memory| {
+            let mut put = |name: &str, bytes: Vec<u8>, permission| {
+                Argument::U64(memory.upload(name, &bytes, permission))
+            };
+            let bits = |values: &[(f32, u16)]| {
+                values.iter().flat_map(|(_, bits)| bits.to_le_bytes()).collect::<Vec<u8>>()
+            };
+            let of_c = c.iter().flat_map(|x| x.to_le_bytes()).collect();
+            let d = vec![255; 512];
+            let arguments = vec![
+                put("a", bits(&a), Permission::ReadOnly),
+                put("b", bits(&bt), Permission::ReadOnly),
+                put("c", of_c, Permission::ReadOnly),
+                put("d", d, Permission::ReadWrite),
+            ];
+            let d = arguments[3].clone();
+            (arguments, d)
+        };
+        passes(&kernel, 1, prepare, |memory, d| {
+            let Argument::U64(d) = d else { panic!() };
+            let bytes = memory.read_raw(d, 512).unwrap();
+            for (at, word) in bytes.chunks_exact(4).enumerate() {
+                let (row, column) = (at / 8, at % 8);
+                let product: f32 = (0..16).map(|i| a[row * 16 + i].0 * bt[column * 16 + i].0).sum();
+                let found = f32::from_le_bytes(word.try_into().unwrap());
+                assert_eq!(found, product + c[at], "{mma}: row {row}, column {column}");
             }
         });
     }

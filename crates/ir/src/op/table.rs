@@ -374,7 +374,7 @@ operations! {
     /// [`WarpMma::fragments`] says which lane holds which element in which value.
     WarpMma(mma: WarpMma where limits::warp_mma) => "warp_mma",
         (
-            many(mma.accumulator, mma.a_values().saturating_add(mma.b_values())),
+            many(mma.operand_type(), mma.a_values().saturating_add(mma.b_values())),
             many(mma.accumulator, mma.c_values())
         ) -> (many(mma.accumulator, mma.c_values())),
         Reads, Warp;

@@ -1,12 +1,14 @@
 //! The catalogue: all specs that the planner may choose. CI assembles each of them and runs it in
 //! the emulator.
 
+mod direct;
 mod registers;
 mod rule;
 mod shapes;
 
 use pgemm_ir::{Element, OperandMajor};
 
+pub use self::direct::direct;
 pub use self::rule::rule;
 use self::shapes::{
     ACROSS, F16_SUMS, F16_SUMS_NARROW, FEWEST_STAGES, FROM_REGISTERS, K_MAJOR, K_MAJOR_NARROW,

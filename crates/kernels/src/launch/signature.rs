@@ -47,7 +47,7 @@ impl Signature {
             parameters,
             tensor_maps: builder.tensor_maps(),
             cluster: spec.cluster.size(),
-            threads: (spec.consumers() + 1) * WARPGROUP_THREADS,
+            threads: (spec.producers() + spec.consumers()) * WARPGROUP_THREADS,
             smem_bytes: builder.smem_bytes(),
         }
     }

@@ -24,17 +24,17 @@ use crate::tiles::chunked::{CHUNK_BYTES, ChunkedTile, PASS_BYTES, Pass};
 #[derive(Clone, Copy)]
 pub(crate) struct MemoryMatrix<'k> {
     /// Address of element (0, 0) of the first product's matrix.
-    address: Val<'k, ty::U64>,
+    pub(crate) address: Val<'k, ty::U64>,
     /// Bytes from one line to the next.
-    stride: Val<'k, ty::U64>,
+    pub(crate) stride: Val<'k, ty::U64>,
     /// Bytes from the matrix of one product to the matrix of the next.
-    batch_stride: Val<'k, ty::U64>,
+    pub(crate) batch_stride: Val<'k, ty::U64>,
     /// Bytes from the matrix of the first product to the matrix of the last.
-    batch_span: Val<'k, ty::U64>,
+    pub(crate) batch_span: Val<'k, ty::U64>,
     /// Number of lines.
-    lines: Val<'k, ty::U32>,
+    pub(crate) lines: Val<'k, ty::U32>,
     /// Elements of a line.
-    length: Val<'k, ty::U32>,
+    pub(crate) length: Val<'k, ty::U32>,
 }
 
 impl<'k> MemoryMatrix<'k> {

@@ -40,6 +40,14 @@ pub(crate) enum OperandMatrix<'k> {
 }
 
 impl<'k> OperandMatrix<'k> {
+    /// The matrix in memory, if threads load the operand.
+    pub(crate) fn memory(&self) -> Option<&MemoryMatrix<'k>> {
+        match self {
+            OperandMatrix::Map(_) => None,
+            OperandMatrix::Memory(matrix) => Some(matrix),
+        }
+    }
+
     /// The tensor map, if TMA loads the operand.
     pub(crate) fn map(&self) -> Option<&BatchMap<'k>> {
         match self {

@@ -17,7 +17,7 @@ use crate::tiles::operand::StageTile;
 
 /// The TMA boxes of a kernel's matrices.
 pub(crate) struct Boxes {
-    /// The boxes of the operands.
+    /// The boxes of the operands. Kernels whose operands TMA never loads have none.
     pub(crate) operands: Vec<TensorMapSpec>,
     /// The box of C and D. `None` if TMA does not move them.
     pub(crate) output: Option<TensorMapSpec>,
@@ -124,12 +124,12 @@ impl<'k, R: Compute> LaunchParameters<'k, R> {
     pub(crate) fn declare(params: &Params<'k, Quantity>, spec: &Spec, boxes: &Boxes) -> Self {
         let b = params.b;
         let operands = spec.stage_operands();
-        let map = |((matrix, side), boxes): (&(Matrix, Side), &TensorMapSpec)| {
+        let map = |(index, (matrix, side)): (usize, &(Matrix, Side))| {
             let by_tma = spec.loader(*side) == Loader::Tma;
-            by_tma.then(|| BatchMap::declare(params, *matrix, boxes.clone()))
+            let boxes = boxes.operands.get(index).filter(|_| by_tma)?;
+            Some(BatchMap::declare(params, *matrix, boxes.clone()))
         };
-        let maps: Vec<Option<BatchMap<'k>>> =
-            operands.iter().zip(&boxes.operands).map(map).collect();
+        let maps: Vec<Option<BatchMap<'k>>> = operands.iter().enumerate().map(map).collect();
         let output = |matrix| OutputMatrix::declare(params, matrix, boxes.output.clone());
         let (c, mut d) = (output(Matrix::C), output(Matrix::D));
         let policy = |matrix| params.scalar::<ty::U64>(Quantity::Policy(matrix));

@@ -14,8 +14,9 @@ pub enum SpecError {
     #[error(
         "'{name}' is not a kernel spec: expected the form bf16-kn-bf16-256x192x64-s3-w2-c1x1 \
          (operands, majors of A and B, output, CTA tile, stages, consumer warpgroups, cluster), \
-         f64-kn-f64-128x128x16-s6-w2x4-k8 (…, consumer warps along m and n, depth of the MMA) or \
-         f32-kn-f32-128x256x16-s8-t8x16-w2x4 (…, a thread's part of the tile, consumer warps); \
+         f64-kn-f64-128x128x16-s6-w2x4-k8 (…, consumer warps along m and n, depth of the MMA), \
+         f32-kn-f32-128x256x16-s8-t8x16-w2x4 (…, a thread's part of the tile, consumer warps) or \
+         bf16-mk-bf16-32x24x32-s0-direct (the tile of a warp, without stages); \
          `pgemm kernel list` shows examples"
     )]
     Name {

@@ -18,6 +18,9 @@ pub enum MainloopSpec {
     Dmma(DmmaSpec),
     /// Fused multiply-adds on f32.
     Ffma(FfmaSpec),
+    /// Warp MMA on operands of 16 bits. Each warp has tiles of its own and loads their fragments
+    /// from global memory, without a ring.
+    Direct,
 }
 
 impl MainloopSpec {
@@ -27,6 +30,7 @@ impl MainloopSpec {
             MainloopSpec::Wgmma(wgmma) => wgmma.warpgroups,
             MainloopSpec::Dmma(DmmaSpec { warps, .. })
             | MainloopSpec::Ffma(FfmaSpec { warps, .. }) => warps.warpgroups(),
+            MainloopSpec::Direct => 1,
         }
     }
 }
@@ -239,6 +243,37 @@ impl Warps {
     /// Number of whole warpgroups.
     pub const fn warpgroups(self) -> u32 {
         self.count() / Warps::PER_WARPGROUP
+    }
+}
+
+/// The limits of direct kernels ([`MainloopSpec::Direct`]).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct DirectSpec;
+
+impl DirectSpec {
+    /// Most rows and columns of a tile.
+    pub const MOST_LINES: u32 = 64;
+
+    /// Most elements of a tile. Of larger tiles, ptxas 13.0 spills some, even with fewer CTAs on an
+    /// SM.
+    pub const MOST_ELEMENTS: u32 = 48 * 32;
+
+    /// Most steps of the MMA in a stage. The same holds for deeper stages.
+    pub const MOST_STEPS: u32 = 2;
+
+    /// Depths of a step that a lane loads of each line.
+    pub(crate) const LANE_DEPTHS: u32 = 4;
+
+    /// Lines of an operand in one block. Each group of four lanes has one of them.
+    pub(crate) const BLOCK_LINES: u32 = 8;
+
+    /// CTAs that share an SM if their threads need few registers, and if they need more. Loads are
+    /// in flight in the warps of all of them.
+    pub(crate) const CTAS_PER_SM: [u32; 2] = [4, 3];
+
+    /// The instruction for operands of this type.
+    pub const fn mma(element: Element) -> WarpMma {
+        WarpMma::of_halves(element)
     }
 }
 

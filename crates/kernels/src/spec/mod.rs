@@ -11,14 +11,14 @@ mod name;
 mod resources;
 mod validate;
 
-use pgemm_ir::{Argument, Element, OperandMajor, TensorMapSpec};
+use pgemm_ir::{Argument, Element, OperandMajor, TensorMapSpec, WARPGROUP_WARPS};
 use serde::{Deserialize, Serialize};
 
 pub use self::error::SpecError;
 pub(crate) use self::fragments::FRAGMENT_DEPTH;
 pub use self::mainloop::{
-    DmmaSpec, FfmaSpec, Loader, MainloopSpec, Schedule, Summation, Terms, ThreadTile, Warps,
-    WgmmaSpec,
+    DirectSpec, DmmaSpec, FfmaSpec, Loader, MainloopSpec, Schedule, Summation, Terms, ThreadTile,
+    Warps, WgmmaSpec,
 };
 pub use self::resources::{BiasLoads, RegisterBudget, RegisterUse, Resources, SmemUse};
 pub(crate) use self::validate::MOST_BOX_LINES;
@@ -90,7 +90,7 @@ pub struct Spec {
     pub d_major: OutputMajor,
     /// CTA tile.
     pub tile: Tile,
-    /// Stages of the shared-memory ring.
+    /// Stages of the shared-memory ring. It is 0 for direct kernels, which have none.
     pub stages: u32,
     /// Cluster shape.
     pub cluster: Cluster,
@@ -120,8 +120,18 @@ impl Spec {
     pub fn wgmma(&self) -> Option<&WgmmaSpec> {
         match &self.mainloop {
             MainloopSpec::Wgmma(wgmma) => Some(wgmma),
-            MainloopSpec::Dmma(_) | MainloopSpec::Ffma(_) => None,
+            MainloopSpec::Dmma(_) | MainloopSpec::Ffma(_) | MainloopSpec::Direct => None,
         }
+    }
+
+    /// Whether each warp has tiles of its own and loads their operands itself.
+    pub fn is_direct(&self) -> bool {
+        self.mainloop == MainloopSpec::Direct
+    }
+
+    /// Number of tiles that a cluster computes at the same time.
+    pub fn tiles_at_once(&self) -> u32 {
+        if self.is_direct() { WARPGROUP_WARPS } else { 1 }
     }
 
     /// The operands of a stage in their order in memory, each with the side of D that it lies
@@ -159,18 +169,27 @@ impl Spec {
 
     /// What loads the operand that lies along a side of D.
     pub fn loader(&self, side: Side) -> Loader {
-        self.wgmma().map_or(Loader::Tma, |wgmma| wgmma.loader(side))
+        match &self.mainloop {
+            MainloopSpec::Wgmma(wgmma) => wgmma.loader(side),
+            MainloopSpec::Dmma(_) | MainloopSpec::Ffma(_) => Loader::Tma,
+            MainloopSpec::Direct => Loader::Threads,
+        }
     }
 
     /// Whether threads load an operand.
     pub fn threads_load(&self) -> bool {
-        self.wgmma().is_some_and(WgmmaSpec::threads_load)
+        [Side::M, Side::N].into_iter().any(|side| self.loader(side) == Loader::Threads)
     }
 
     /// The terms whose sum each element of the operands is. `None` if elements are stored as they
     /// are.
     pub fn terms(&self) -> Option<Terms> {
         self.wgmma().and_then(|wgmma| wgmma.terms)
+    }
+
+    /// Number of warpgroups that load operands for others.
+    pub fn producers(&self) -> u32 {
+        if self.is_direct() { 0 } else { 1 }
     }
 
     /// Number of consumer warpgroups.

@@ -6,6 +6,7 @@
 //! | wgmma | `bf16-kn-f32-256x192x64-s3-w2-c1x1`: consumer warpgroups, cluster |
 //! | DMMA | `f64-kn-f64-128x128x16-s6-w2x4-k8`: consumer warps along M and N, depth of the MMA |
 //! | FFMA | `f32-kn-f32-128x256x16-s8-t8x16-w2x4`: a thread's part, consumer warps |
+//! | direct | `bf16-mk-bf16-32x24x32-s0-direct`: the tile is that of a warp |
 //!
 //! If A and B have two types, these are written `e4m3_e5m2`. Operands of several terms have a
 //! suffix (`tf32x3`). A third major says that D is column-major (`kkm`). `p2` in place of `w2` says
@@ -30,6 +31,7 @@ use crate::quantity::Side;
 use crate::tiles::staging::OutputMajor;
 
 const RESIDENT: &str = "-resident";
+const DIRECT: &str = "direct";
 const SCALED: &str = "scaled";
 const F16_SUMS: &str = "acc16";
 const GATED: [(&str, Side); 2] = [("gated_m", Side::M), ("gated_n", Side::N)];
@@ -78,6 +80,7 @@ impl fmt::Display for Spec {
             MainloopSpec::Ffma(FfmaSpec { thread, warps }) => {
                 write!(f, "-t{}x{}-w{}x{}", thread.m, thread.n, warps.m, warps.n)?;
             }
+            MainloopSpec::Direct => write!(f, "-{DIRECT}")?,
         }
         f.write_str(&self.epilogue.suffix())?;
         f.write_str(if self.is_resident() { RESIDENT } else { "" })
@@ -150,14 +153,18 @@ fn parse(name: &str) -> Option<Spec> {
     spec.mainloop = match instruction {
         Instruction::Wgmma => {
             let share = parts.next()?;
-            let (schedule, warpgroups) = match share.strip_prefix('w') {
-                Some(warpgroups) => (Schedule::Cooperative, warpgroups),
-                None => (Schedule::PingPong, share.strip_prefix('p')?),
-            };
-            let [warpgroups] = numbers(warpgroups)?;
-            let [m, n] = numbers(parts.next()?.strip_prefix('c')?)?;
-            spec.cluster = Cluster { m, n };
-            MainloopSpec::Wgmma(WgmmaSpec { terms, ..WgmmaSpec::new(warpgroups, schedule) })
+            if share == DIRECT {
+                MainloopSpec::Direct
+            } else {
+                let (schedule, warpgroups) = match share.strip_prefix('w') {
+                    Some(warpgroups) => (Schedule::Cooperative, warpgroups),
+                    None => (Schedule::PingPong, share.strip_prefix('p')?),
+                };
+                let [warpgroups] = numbers(warpgroups)?;
+                let [m, n] = numbers(parts.next()?.strip_prefix('c')?)?;
+                spec.cluster = Cluster { m, n };
+                MainloopSpec::Wgmma(WgmmaSpec { terms, ..WgmmaSpec::new(warpgroups, schedule) })
+            }
         }
         Instruction::Dmma => {
             let warps = warps(parts.next()?)?;

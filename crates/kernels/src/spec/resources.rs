@@ -8,7 +8,9 @@ use std::fmt;
 use pgemm_ir::{MAX_SMEM_BYTES, SM_REGISTERS, SM_SMEM_BYTES, SYSTEM_SMEM_BYTES, WARPGROUP_THREADS};
 use serde::Serialize;
 
-use super::{DmmaSpec, FfmaSpec, MainloopSpec, Schedule, Spec, Summation, WgmmaSpec};
+use super::{
+    DirectSpec, DmmaSpec, FfmaSpec, MainloopSpec, Schedule, Spec, Summation, Tile, WgmmaSpec,
+};
 use crate::dtype;
 use crate::queue;
 use crate::tiles::line::{LineForm, LineTile, QUAD};
@@ -52,6 +54,12 @@ const DMMA_OTHER_OF_MANY_SUMS: u32 = 32;
 /// Up to so many registers of A's fragments, ptxas 13.0 loads half of the next step's fragments
 /// ahead. It loads all of them ahead if there are more, such as those of 112 rows.
 const DMMA_HALVED_FRAGMENTS: u32 = 48;
+
+/// Registers of a thread of a direct kernel besides its sums and the loads of one step, and how many
+/// more it needs for each step of a stage. Of 400 kernels of bf16 that ptxas 13.0 assembled for four
+/// CTAs on an SM, it spilled none that need no more than this.
+const DIRECT_OTHER: u32 = 49;
+const DIRECT_OTHER_OF_STEP: u32 = 4;
 
 /// Registers of an f32 thread besides sums and fragments.
 const FFMA_OTHER: u32 = 24;
@@ -185,6 +193,7 @@ impl Spec {
             MainloopSpec::Wgmma(wgmma) => self.wgmma_resources(wgmma),
             MainloopSpec::Dmma(dmma) => self.dmma_resources(dmma),
             MainloopSpec::Ffma(ffma) => self.ffma_resources(ffma),
+            MainloopSpec::Direct => self.direct_resources(),
         }
     }
 
@@ -202,6 +211,7 @@ impl Spec {
             MainloopSpec::Wgmma(_) => 1,
             MainloopSpec::Dmma(dmma) => dmma.ctas_per_sm(self.tile),
             MainloopSpec::Ffma(ffma) => ffma.ctas_per_sm(),
+            MainloopSpec::Direct => self.direct_ctas_per_sm(),
         }
     }
 
@@ -213,7 +223,7 @@ impl Spec {
     /// (`benchmarks/probes/cta-placement.cu`). If there is an SM for each CTA, the launch thus asks
     /// for more than each of two CTAs on an SM can have.
     pub fn launch_smem(&self, bytes: u32, ctas: u64, sms: u32) -> u32 {
-        if self.working_ctas_per_sm() > 1 && ctas <= sms.into() {
+        if self.working_ctas_per_sm() > 1 && !self.is_direct() && ctas <= sms.into() {
             bytes.max(share_of_sm(2) + 1)
         } else {
             bytes
@@ -224,7 +234,8 @@ impl Spec {
     pub fn stage_bytes(&self) -> u32 {
         match &self.mainloop {
             MainloopSpec::Ffma(ffma) => self.line_tiles(ffma).iter().map(LineTile::bytes).sum(),
-            _ => {
+            MainloopSpec::Direct => 0,
+            MainloopSpec::Wgmma(_) | MainloopSpec::Dmma(_) => {
                 let operands = self.stage_operands().into_iter();
                 operands.map(|(_, side)| self.operand_tile(side).bytes()).sum()
             }
@@ -277,7 +288,7 @@ impl Spec {
     fn smem_limit(&self) -> u32 {
         match &self.mainloop {
             MainloopSpec::Wgmma(_) => share_of_sm(1),
-            MainloopSpec::Dmma(_) | MainloopSpec::Ffma(_) => {
+            MainloopSpec::Dmma(_) | MainloopSpec::Ffma(_) | MainloopSpec::Direct => {
                 share_of_sm(self.working_ctas_per_sm())
             }
         }
@@ -477,17 +488,50 @@ impl Spec {
         })
     }
 
+    fn direct_resources(&self) -> Resources {
+        let [accumulators, fragments, other] = self.direct_registers();
+        let consumer = direct_budget(self.direct_ctas_per_sm());
+        self.register_resources(RegisterUse {
+            accumulators,
+            takes_turns: false,
+            fragments,
+            look_ahead: 0,
+            other,
+            budget: RegisterBudget { producer: 0, consumer },
+            at_launch: 0,
+            bias: BiasLoads::ByElement,
+            is_plenty: false,
+            stores_in_flight: 1,
+        })
+    }
+
+    /// Registers of a thread of a direct kernel: sums, loads of one step, and others. Each element
+    /// has a register until it is packed.
+    fn direct_registers(&self) -> [u32; 3] {
+        let Tile { m, n, k } = self.tile;
+        let blocks = (m + n) / DirectSpec::BLOCK_LINES;
+        let steps = k / DirectSpec::mma(self.a).k;
+        let other = DIRECT_OTHER + DIRECT_OTHER_OF_STEP * steps;
+        [m * n / 32, blocks * DirectSpec::LANE_DEPTHS, other]
+    }
+
+    fn direct_ctas_per_sm(&self) -> u32 {
+        let needed: u32 = self.direct_registers().iter().sum();
+        let [most, fewer] = DirectSpec::CTAS_PER_SM;
+        if needed <= direct_budget(most) { most } else { fewer }
+    }
+
     /// The resources of a kernel that stores D from registers.
     fn register_resources(&self, registers: RegisterUse) -> Resources {
         let ctas_per_sm = self.working_ctas_per_sm();
-        let threads = (self.consumers() + 1) * WARPGROUP_THREADS * ctas_per_sm;
+        let threads = (self.producers() + self.consumers()) * WARPGROUP_THREADS * ctas_per_sm;
         let at_launch = SM_REGISTERS / threads.max(1) / 8 * 8;
         Resources {
             smem: SmemUse {
                 stage: self.stage_bytes(),
                 ring: self.stages.saturating_mul(self.stage_bytes()),
                 staging: 0,
-                barriers: BARRIER_BYTES,
+                barriers: self.producers() * BARRIER_BYTES,
                 queue: 0,
                 limit: share_of_sm(ctas_per_sm),
             },
@@ -506,6 +550,11 @@ impl Spec {
         let tiles = self.line_tiles(ffma).into_iter();
         tiles.filter(|tile| tile.form == LineForm::Transposed).map(|tile| tile.lines * tile.k).sum()
     }
+}
+
+/// Registers of a thread of a direct kernel if so many CTAs share an SM.
+fn direct_budget(ctas: u32) -> u32 {
+    SM_REGISTERS / (WARPGROUP_THREADS * ctas) / 8 * 8
 }
 
 /// Bytes of shared memory that a CTA may use if `ctas` CTAs share an SM.

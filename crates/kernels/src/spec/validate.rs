@@ -3,8 +3,8 @@
 use pgemm_ir::{Element, OperandMajor};
 
 use super::{
-    Cluster, DmmaSpec, FfmaSpec, Loader, MainloopSpec, Resources, Schedule, Spec, SpecError,
-    Summation, Terms, Tile, Warps, WgmmaSpec,
+    Cluster, DirectSpec, DmmaSpec, FfmaSpec, Loader, MainloopSpec, Resources, Schedule, Spec,
+    SpecError, Summation, Terms, Tile, Warps, WgmmaSpec,
 };
 use crate::dtype::{Instruction, Majors, Product};
 use crate::quantity::Side;
@@ -53,6 +53,7 @@ impl Spec {
             (MainloopSpec::Wgmma(wgmma), Instruction::Wgmma) => self.validate_wgmma(wgmma),
             (MainloopSpec::Dmma(dmma), Instruction::Dmma) => self.validate_dmma(dmma),
             (MainloopSpec::Ffma(ffma), Instruction::Ffma) => self.validate_ffma(ffma),
+            (MainloopSpec::Direct, Instruction::Wgmma) if a.bytes() == 2 => self.validate_direct(),
             _ => Err(SpecError::Types { a, b, output }),
         }
     }
@@ -324,19 +325,32 @@ impl Spec {
 
     /// Refuses features that kernels which store D from registers do not have.
     fn validate_plain(&self) -> Result<(), SpecError> {
+        let kernels = if self.is_direct() { "direct" } else { self.a.name() };
         if self.cluster != Cluster::NONE {
-            return self.refuse("a cluster", format!("{} kernels do not have", self.a));
+            return self.refuse("a cluster", format!("{kernels} kernels do not have"));
         }
         if self.scaled {
-            return self.refuse("scales", format!("{} kernels do not have", self.a));
+            return self.refuse("scales", format!("{kernels} kernels do not have"));
         }
         if self.is_resident() {
-            return self.refuse("a resident kernel", "needs operands of another type");
+            return self.refuse("a resident kernel", format!("{kernels} kernels cannot be"));
         }
         if self.d_major == OutputMajor::M {
-            return self.refuse("a column-major D", format!("{} kernels do not store", self.a));
+            return self.refuse("a column-major D", format!("{kernels} kernels do not store"));
         }
         Ok(())
+    }
+
+    fn validate_direct(&self) -> Result<(), SpecError> {
+        self.validate_plain()?;
+        let mma = DirectSpec::mma(self.a);
+        let Tile { m, n, k } = self.tile;
+        in_steps("tile_m", m, mma.m, mma.m, DirectSpec::MOST_LINES)?;
+        let most = (DirectSpec::MOST_ELEMENTS / m).min(DirectSpec::MOST_LINES);
+        in_steps("tile_n", n, mma.n, mma.n, most / mma.n * mma.n)?;
+        in_steps("tile_k", k, mma.k, mma.k, DirectSpec::MOST_STEPS * mma.k)?;
+        one_of("stages", self.stages, &[0])?;
+        self.validate_registers("use a smaller tile")
     }
 
     fn validate_dmma(&self, dmma: &DmmaSpec) -> Result<(), SpecError> {

@@ -4,7 +4,10 @@
 //! any address and any leading dimension.
 //!
 //! Only the loads and stores exist in both variants in the code. C is added to all sums before the
-//! first store. C may be D, so the assembler does not move loads in front of stores.
+//! first store, as far as registers allow. C may be D, so the assembler does not move loads in front
+//! of stores.
+
+use std::ops::Range;
 
 use pgemm_ir::{Carried, KernelBuilder, Val, ty};
 
@@ -28,6 +31,8 @@ pub(crate) struct RegisterOutput<'k> {
     graph: Graph,
     vector: u32,
     groups: Vec<Group>,
+    /// Groups to which C is added before the first of them is stored.
+    together: usize,
 }
 
 /// The position of a thread's elements in C and D.
@@ -46,13 +51,22 @@ struct Place<'k> {
 impl<'k> RegisterOutput<'k> {
     /// The output for the sums that `mainloop` leaves in registers.
     pub(crate) fn new(b: &'k KernelBuilder, spec: &Spec, mainloop: &impl RegisterSums<'k>) -> Self {
+        let (groups, vector) = (mainloop.groups().to_vec(), mainloop.vector());
+        let together = groups.len();
+        RegisterOutput { vector, together, ..RegisterOutput::by_groups(b, spec, groups) }
+    }
+
+    /// The output for sums of these elements of a tile. One group after the other is finished, which
+    /// takes few registers.
+    pub(crate) fn by_groups(b: &'k KernelBuilder, spec: &Spec, groups: Vec<Group>) -> Self {
         RegisterOutput {
             b,
             spec: *spec,
             bias_loads: spec.resources().registers.bias,
             graph: Graph::of(spec),
-            vector: mainloop.vector(),
-            groups: mainloop.groups().to_vec(),
+            vector: 1,
+            groups,
+            together: 1,
         }
     }
 
@@ -67,21 +81,27 @@ impl<'k> RegisterOutput<'k> {
     ) {
         let b = self.b;
         let place = self.place(problem, origin, place);
-        let before = self.before_c(problem, &place, sums);
-        let with_c = || self.add_c(problem, &place, &before);
-        let values = b.if_else(problem.reads_c(b), with_c, || before.clone());
+        let column_bias = self.column_bias(problem, &place);
+        let mut from = self.first_row(&problem.c, &place);
         let mut to = self.first_row(&problem.d, &place);
-        for (i, (group, values)) in self.groups.iter().zip(values).enumerate() {
-            let count = values.len();
-            let results = self.graph.evaluate(Part::AfterC, values, |input| match input {
-                Input::Parameter(place) => vec![problem.parameters[place]; count],
-                _ => vec![],
-            });
-            self.either(&place, |in_vectors| match in_vectors {
-                true => self.store_vectors(group, to, &results),
-                false => self.store_elements(&place, group, to, &results),
-            });
-            to = self.next_row(&problem.d, i, to);
+        for first in (0..self.groups.len()).step_by(self.together.max(1)) {
+            let groups = first..self.groups.len().min(first + self.together);
+            let before = self.before_c(problem, &place, sums, &column_bias, groups.clone());
+            let with_c = || self.add_c(problem, &place, &before, groups.clone(), from);
+            let values = b.if_else(problem.reads_c(b), with_c, || before.clone());
+            for (i, values) in groups.clone().zip(values) {
+                let (group, count) = (&self.groups[i], values.len());
+                let results = self.graph.evaluate(Part::AfterC, values, |input| match input {
+                    Input::Parameter(place) => vec![problem.parameters[place]; count],
+                    _ => vec![],
+                });
+                self.either(&place, |in_vectors| match in_vectors {
+                    true => self.store_vectors(group, to, &results),
+                    false => self.store_elements(&place, group, to, &results),
+                });
+                to = self.next_row(&problem.d, i, to);
+            }
+            from = groups.fold(from, |from, i| self.next_row(&problem.c, i, from));
         }
     }
 
@@ -113,24 +133,34 @@ impl<'k> RegisterOutput<'k> {
         }
     }
 
-    /// Evaluates the part of the graph before C for each group.
+    /// The bias of a thread's columns, if it is loaded for all rows at once. A thread has the same
+    /// columns in all of its rows.
+    fn column_bias<R: Compute>(
+        &self,
+        problem: &Problem<'k, R>,
+        place: &Place<'k>,
+    ) -> Option<Vec<Val<'k, R>>> {
+        let [first_row, first_column] = place.first;
+        let bias = Bias::of(self.b, &self.spec, problem.bias);
+        let bias =
+            bias.filter(|bias| bias.is_along_rows() && self.bias_loads == BiasLoads::WithStore)?;
+        let columns = self.groups.first()?.values.iter().map(|&(column, _)| column);
+        Some(columns.map(|column| bias.at(first_row, first_column + column)).collect())
+    }
+
+    /// Evaluates the part of the graph before C for each of these groups.
     fn before_c<R: Compute>(
         &self,
         problem: &Problem<'k, R>,
         place: &Place<'k>,
         sums: &[Val<'k, R>],
+        column_bias: &Option<Vec<Val<'k, R>>>,
+        groups: Range<usize>,
     ) -> Vec<Vec<Val<'k, R>>> {
         let [first_row, first_column] = place.first;
         let bias = Bias::of(self.b, &self.spec, problem.bias);
-        // A thread has the same columns in all of its rows.
-        let column_bias =
-            bias.filter(|bias| bias.is_along_rows() && self.bias_loads == BiasLoads::WithStore);
-        let column_bias: Option<Vec<_>> = column_bias.and_then(|bias| {
-            let columns = self.groups.first()?.values.iter().map(|&(column, _)| column);
-            Some(columns.map(|column| bias.at(first_row, first_column + column)).collect())
-        });
         let evaluate_group = |group: &Group| {
-            let bias_of = |index: usize| match (&column_bias, &bias) {
+            let bias_of = |index: usize| match (column_bias, &bias) {
                 (Some(columns), _) => Some(columns[index]),
                 (None, Some(bias)) => {
                     let (column, _) = group.values[index];
@@ -162,19 +192,21 @@ impl<'k> RegisterOutput<'k> {
                 BiasLoads::BeforeMainloop | BiasLoads::WithStore => evaluate(0..count),
             }
         };
-        self.groups.iter().map(evaluate_group).collect()
+        self.groups[groups].iter().map(evaluate_group).collect()
     }
 
-    /// Adds C to the values of each group.
+    /// Adds C to the values of each of these groups. The first has its row at `from`.
     fn add_c<R: Compute>(
         &self,
         problem: &Problem<'k, R>,
         place: &Place<'k>,
         before: &[Vec<Val<'k, R>>],
+        groups: Range<usize>,
+        mut from: Val<'k, ty::U64>,
     ) -> Vec<Vec<Val<'k, R>>> {
-        let mut from = self.first_row(&problem.c, place);
         let mut sums = Vec::with_capacity(before.len());
-        for (i, (group, values)) in self.groups.iter().zip(before).enumerate() {
+        for (i, values) in groups.zip(before) {
+            let group = &self.groups[i];
             // The additions stay in the branches, so that few registers hold elements of C.
             sums.push(self.either(place, |in_vectors| {
                 let c = match in_vectors {

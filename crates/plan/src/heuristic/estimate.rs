@@ -2,7 +2,7 @@
 //! these quantities.
 
 /// What an estimate is made of: cycles, unless a comment says otherwise.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Estimate {
     /// The estimate.
     pub(super) cycles: f64,
@@ -35,7 +35,7 @@ pub(super) struct Estimate {
 }
 
 /// The terms of an estimate that depend on the spec alone.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Default)]
 pub(super) struct SpecTerms {
     /// Cycles of a stage for multiply-adds, for shared memory, and for threads that load operands.
     pub(super) math: f64,

@@ -174,6 +174,19 @@ impl<'r> Ranking<'r> {
         Ranking { groups: [finalists, better, corrected, others] }
     }
 
+    /// Adds the choices of direct kernels, whose estimates no trees correct.
+    pub(crate) fn add_direct(
+        &mut self,
+        specs: impl IntoIterator<Item = &'r RatedSpec>,
+        shape: Shape,
+        device: DeviceFacts,
+        dependent_launch: Option<bool>,
+    ) {
+        let run = (Some(Split::Whole), Some(dependent_launch.unwrap_or(true)));
+        let [finalists, ..] = &mut self.groups;
+        specs.into_iter().for_each(|rated| estimate(rated, shape, device, run, finalists));
+    }
+
     /// Whether there is no choice at all.
     pub(crate) fn is_empty(&self) -> bool {
         self.groups.iter().all(Vec::is_empty)

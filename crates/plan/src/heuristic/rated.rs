@@ -3,7 +3,8 @@
 use pgemm_kernels::{MainloopSpec, Spec};
 
 use super::constants::{Constants, FITTED};
-use super::estimate::Estimate;
+use super::direct::DirectModel;
+use super::estimate::{Estimate, SpecTerms};
 use super::features::{FEATURES, features};
 use super::placement::{RunChoice, TilePlacement};
 use super::registers::RegisterModel;
@@ -33,6 +34,7 @@ pub struct RatedSpec {
 enum Model<'c> {
     Wgmma(WgmmaModel<'c>),
     Registers(RegisterModel<'c>),
+    Direct(DirectModel),
 }
 
 impl<'c> Model<'c> {
@@ -43,6 +45,7 @@ impl<'c> Model<'c> {
             MainloopSpec::Wgmma(wgmma) => Model::Wgmma(WgmmaModel::new(spec, wgmma, of_wgmma)),
             MainloopSpec::Dmma(dmma) => Model::Registers(RegisterModel::dmma(spec, dmma, of_dmma)),
             MainloopSpec::Ffma(ffma) => Model::Registers(RegisterModel::ffma(spec, ffma, of_ffma)),
+            MainloopSpec::Direct => Model::Direct(DirectModel::new(spec)),
         }
     }
 
@@ -55,14 +58,17 @@ impl<'c> Model<'c> {
         enum Estimator<'p> {
             Wgmma(&'p WgmmaModel<'p>, TileCycles),
             Registers(&'p RegisterModel<'p>),
+            Direct(DirectModel),
         }
         let estimator = match self {
             Model::Wgmma(model) => Estimator::Wgmma(model, model.of_tile(placement)),
             Model::Registers(model) => Estimator::Registers(model),
+            Model::Direct(model) => Estimator::Direct(*model),
         };
         move |run| match &estimator {
             Estimator::Wgmma(model, tile) => model.estimate(placement, tile, run),
             Estimator::Registers(model) => model.estimate(placement, run),
+            Estimator::Direct(model) => model.estimate(placement, run),
         }
     }
 }
@@ -101,15 +107,17 @@ impl RatedSpec {
         let of_spec = match &self.model {
             Model::Wgmma(model) => &model.of_spec,
             Model::Registers(model) => &model.of_spec,
+            Model::Direct(_) => &SpecTerms::default(),
         };
         (terms.cycles, features(&self.spec, of_spec, &terms, placement, run))
     }
 
-    /// The trees that correct estimates of this spec.
+    /// The trees that correct estimates of this spec. There are none for direct kernels.
     pub(super) fn trees(&self) -> Trees<FEATURES> {
         match &self.model {
             Model::Wgmma(_) => Trees::of_wgmma(),
             Model::Registers(_) => Trees::of_registers(),
+            Model::Direct(_) => Trees::none(),
         }
     }
 

@@ -71,6 +71,11 @@ impl Trees<FEATURES> {
         Trees(&OF_REGISTERS)
     }
 
+    /// No trees.
+    pub(super) fn none() -> Self {
+        Trees(&[])
+    }
+
     /// Those of them with these numbers alone.
     pub(super) fn part(self, numbers: Range<usize>) -> Self {
         let within = |number: usize| number.min(self.0.len());
