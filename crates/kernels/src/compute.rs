@@ -63,6 +63,16 @@ pub(crate) trait Compute: Sum {
         element: Element,
         value: Val<'k, Self>,
     );
+
+    /// Stores two neighbouring elements of D to global memory, at a multiple of their size.
+    fn store_pair<'k>(
+        b: &'k KernelBuilder,
+        address: Val<'k, ty::U64>,
+        _: Element,
+        values: [Val<'k, Self>; 2],
+    ) {
+        b.store_global(address, values);
+    }
 }
 
 /// A type of sums that can become results of type `R`. The result is the same value, or for
@@ -145,6 +155,18 @@ impl Compute for ty::F32 {
         value: Val<'k, Self>,
     ) {
         b.store_element(address, element, value);
+    }
+
+    fn store_pair<'k>(
+        b: &'k KernelBuilder,
+        address: Val<'k, ty::U64>,
+        element: Element,
+        [low, high]: [Val<'k, Self>; 2],
+    ) {
+        match element {
+            Element::F32 => b.store_global(address, [low, high]),
+            _ => b.store_global(address, [low.pack(high, element).bits()]),
+        }
     }
 }
 

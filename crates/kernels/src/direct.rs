@@ -2,15 +2,16 @@
 //! it loads fragments of A and B from global memory to registers, multiplies them by warp MMAs, and
 //! stores D. Warps share nothing and wait for nothing but their loads.
 //!
-//! Elements are loaded one by one, so addresses and strides are any multiples of their size. A lane
-//! takes four neighbouring depths of a step, where the MMA has two pairs that are eight apart: as A
-//! and B agree, only the order of summation changes.
+//! A lane takes four neighbouring depths of a step, where the MMA has two pairs that are eight apart:
+//! as A and B agree, only the order of summation changes. It loads them one by one, or two or four
+//! at once if they are neighbours in memory and begin at a multiple of their size.
 //!
 //! Most loads are not checked. A tile may extend beyond the lines and depths of a product. As long
 //! as it does not extend beyond the matrices of the batch, the loads get elements of other products
 //! or lines. What lies beyond K is masked, and what lies beyond M or N belongs to results that are
-//! not stored. The last products of a batch load again from the first element what they do not
-//! have.
+//! not stored. The last products of a batch load element by element, and from the first element what
+//! they do not have. So do all products of operands that do not lie at multiples of what lanes load
+//! at once.
 
 use pgemm_ir::{KernelBuilder, Occupancy, OperandMajor, Special, Val, WarpMma, ty};
 
@@ -43,6 +44,7 @@ type Block<'k> = [U32<'k>; 2];
 pub(crate) struct DirectKernel<'k> {
     b: &'k KernelBuilder,
     spec: Spec,
+    widths: [u32; 2],
     mma: WarpMma,
     problem: Problem<'k, ty::F32>,
     scheduler: Scheduler<'k>,
@@ -58,6 +60,8 @@ struct Operand<'k> {
     major: OperandMajor,
     /// Blocks of lines of a tile.
     blocks: u32,
+    /// Elements that a lane loads at once.
+    width: u32,
 }
 
 /// The elements of an operand's tile that a lane loads.
@@ -70,7 +74,8 @@ struct LanePart<'k> {
     line: U32<'k>,
     /// Address of the lane's first element in the first stage.
     address: U64<'k>,
-    /// Whether no load of the tile leaves the matrices of the batch.
+    /// Whether no load of the tile leaves the matrices of the batch, and loads of the operand's width
+    /// are possible.
     is_inside: Val<'k, ty::Bool>,
 }
 
@@ -91,6 +96,7 @@ impl<'k> DirectKernel<'k> {
     pub(crate) fn new(
         b: &'k KernelBuilder,
         spec: &Spec,
+        direct: &DirectSpec,
         launch: LaunchParameters<'k, ty::F32>,
     ) -> Self {
         let LaunchParameters { problem, scheduler, .. } = launch;
@@ -101,10 +107,11 @@ impl<'k> DirectKernel<'k> {
         DirectKernel {
             b,
             spec: *spec,
+            widths: direct.widths,
             mma: DirectSpec::mma(spec.a),
             problem,
             scheduler,
-            output: RegisterOutput::by_groups(b, spec, groups(spec)),
+            output: RegisterOutput::in_pairs(b, spec, groups(spec)),
             depth: depth.unwrap_or_else(|| b.constant(0)),
         }
     }
@@ -175,8 +182,17 @@ impl<'k> DirectKernel<'k> {
             OperandMajor::K => (at(line, depth), at(first + (extent - 1), depths)),
             OperandMajor::Mn => (at(depth, line), at(depths - 1, first + extent)),
         };
-        let operand = Operand { matrix, major, blocks: extent / BLOCK_LINES };
-        LanePart { operand, start, line, address, is_inside: end.ge(reach) }
+        let width = self.widths[side as usize];
+        let operand = Operand { matrix, major, blocks: extent / BLOCK_LINES, width };
+        let is_inside = end.ge(reach);
+        let is_inside = match width {
+            1 => is_inside,
+            _ => {
+                let words = matrix.address | matrix.stride | matrix.batch_stride;
+                is_inside & (words & u64::from(width * ELEMENT_BYTES - 1)).eq(0)
+            }
+        };
+        LanePart { operand, start, line, address, is_inside }
     }
 
     /// Multiplies all of a tile, whose loads stay inside of the matrices of the batch.
@@ -278,7 +294,8 @@ impl<'k> DirectKernel<'k> {
         stage: Stage<'k>,
         step: u32,
     ) -> Vec<Block<'k>> {
-        let (b, Operand { matrix, major, blocks }) = (self.b, part.operand);
+        let (b, Operand { matrix, major, blocks, width }) = (self.b, part.operand);
+        let width = if stage.checked { 1 } else { width };
         let first = step * self.mma.k;
         let bytes = |elements: u32| u64::from(elements * ELEMENT_BYTES);
         let load = |address: U64<'k>, block: u32, depth: u32| {
@@ -306,7 +323,13 @@ impl<'k> DirectKernel<'k> {
                 let mut loaded = vec![];
                 for block in 0..blocks {
                     let at = |depth| load(line + bytes(depth), block, depth);
-                    loaded.push([0, 2].map(|depth| pack([at(depth), at(depth + 1)])));
+                    loaded.push(match width {
+                        4 => b.load_global(line),
+                        2 => [0, 2]
+                            .map(|depth| b.load_global(line + bytes(depth)))
+                            .map(|[word]| word),
+                        _ => [0, 2].map(|depth| pack([at(depth), at(depth + 1)])),
+                    });
                     line = line + matrix.stride * u64::from(BLOCK_LINES);
                 }
                 loaded
@@ -402,7 +425,7 @@ mod tests {
 
     #[test]
     fn every_result_of_a_tile_belongs_to_one_lane() {
-        let spec: Spec = "bf16-kk-bf16-48x24x16-s0-direct".parse().unwrap();
+        let spec: Spec = "bf16-kk-bf16-48x24x16-s0-direct1x1".parse().unwrap();
         let mut places = vec![];
         for lane in 0..32 {
             for Group { row, values } in groups(&spec) {

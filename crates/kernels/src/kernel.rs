@@ -23,7 +23,7 @@ use crate::problem::{Boxes, LaunchParameters};
 use crate::quantity::Quantity;
 use crate::resident::{QueueQuantity, QueueSource};
 use crate::source::{Item, LaunchSource, Source, Walker};
-use crate::spec::{MainloopSpec, Schedule, Spec, SpecError, WgmmaSpec, WorkSource};
+use crate::spec::{DirectSpec, MainloopSpec, Schedule, Spec, SpecError, WgmmaSpec, WorkSource};
 use crate::store::registers::RegisterOutput;
 use crate::store::staged::StagedOutput;
 use crate::store::write::StagedResult;
@@ -170,7 +170,7 @@ fn declare<'k>(b: &'k KernelBuilder, spec: &Spec) -> Result<Declared<'k>, CuteEr
             let mainloop = || Ok(FfmaMainloop::declare(b, spec, ffma));
             declare_registers::<ty::F32, _>(b, spec, &tiles, mainloop)
         }
-        MainloopSpec::Direct => Ok(declare_direct(b, spec)),
+        MainloopSpec::Direct(direct) => Ok(declare_direct(b, spec, direct)),
     }
 }
 
@@ -241,13 +241,13 @@ where
 }
 
 /// Declares a direct kernel.
-fn declare_direct<'k>(b: &'k KernelBuilder, spec: &Spec) -> Declared<'k> {
+fn declare_direct<'k>(b: &'k KernelBuilder, spec: &Spec, direct: &DirectSpec) -> Declared<'k> {
     let params = Params::<Quantity>::new(b);
     let boxes = Boxes { operands: vec![], output: None };
     let launch = LaunchParameters::declare(&params, spec, &boxes);
     let parameters = params.into_quantities().into_iter().map(Parameter::Problem).collect();
-    let spec = *spec;
-    Declared { parameters, write: Box::new(move || DirectKernel::new(b, &spec, launch).write()) }
+    let kernel = DirectKernel::new(b, spec, direct, launch);
+    Declared { parameters, write: Box::new(move || kernel.write()) }
 }
 
 fn compose<'k, S, M, O>(

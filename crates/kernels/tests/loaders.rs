@@ -4,11 +4,13 @@
 #[path = "common/assemblers.rs"]
 mod assemblers;
 mod common;
+#[path = "loaders/direct.rs"]
+mod direct;
 
 use assemblers::assemblers;
 use common::{CPlace, Case, Problem};
 use pgemm_emulator::{Options, Schedule as Order};
-use pgemm_kernels::{GemmKernel, LEAST_BYTES_FOR_THREADS, Spec, SpecError};
+use pgemm_kernels::{GemmKernel, LEAST_BYTES_FOR_THREADS, Signature, Spec, SpecError};
 
 /// Every major, both operands and each alone, all depths of a stage, one and two consumers.
 const SPECS: [&str; 22] = [
@@ -44,6 +46,7 @@ fn spec(name: &str) -> Spec {
 fn check(name: &str, case: Case) {
     let spec = spec(name);
     let gemm = GemmKernel::build(&spec).unwrap();
+    assert_eq!(Signature::of(&spec).as_ref(), Ok(&gemm.signature));
     let problem = Problem::new(&spec, case);
     for schedule in [Order::seeded(1), Order::async_late(2), Order::async_early(3)] {
         let options = Options { schedule, ..Options::default() };

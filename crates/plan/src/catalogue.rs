@@ -52,36 +52,49 @@ pub fn rated(
     })
 }
 
-/// The direct kernels for operands of these types and majors, rated as by [`rated`].
+/// The direct kernels for operands of these types and majors, which load so many elements of A and B
+/// at once, rated as by [`rated`].
 fn rated_direct(
     operands: [Element; 2],
     output: Element,
     majors: (OperandMajor, OperandMajor),
+    widths: [u32; 2],
 ) -> &'static [RatedSpec] {
-    type Key = ([Element; 3], (OperandMajor, OperandMajor));
+    type Key = ([Element; 3], (OperandMajor, OperandMajor), [u32; 2]);
     static TABLES: LazyLock<HashMap<Key, OnceLock<Vec<RatedSpec>>>> = LazyLock::new(|| {
-        let with_majors =
-            |types| catalogue::MAJORS.map(|majors| ((types, majors), OnceLock::new()));
-        types().flat_map(with_majors).collect()
+        let pairs = DirectSpec::WIDTHS.map(|a| DirectSpec::WIDTHS.map(|b| [a, b]));
+        let of_majors = move |types: [Element; 3]| {
+            let majors = catalogue::MAJORS.into_iter();
+            majors
+                .flat_map(move |majors| pairs.concat().into_iter().map(move |w| (types, majors, w)))
+        };
+        let of_halves = types().filter(|types| types[0].bytes() == 2);
+        of_halves.flat_map(of_majors).map(|key| (key, OnceLock::new())).collect()
     });
     let [a_type, b_type] = operands;
-    let Some(table) = TABLES.get(&([a_type, b_type, output], majors)) else { return &[] };
-    table.get_or_init(|| catalogue::direct(operands, majors, output).map(RatedSpec::new).collect())
+    let Some(table) = TABLES.get(&([a_type, b_type, output], majors, widths)) else { return &[] };
+    table.get_or_init(|| {
+        catalogue::direct(operands, majors, widths, output).map(RatedSpec::new).collect()
+    })
 }
 
 /// The direct kernels that are worth estimating for a problem as its kernel sees it: those with no
-/// block of lines too many.
+/// block of lines too many and the widest loads that its strides allow.
 pub(crate) fn direct_for(
     problem: &Problem,
     operands: [Element; 2],
     output: Element,
 ) -> impl Iterator<Item = &'static RatedSpec> + use<> {
-    let majors = (operand_major(problem.a.major), operand_major(problem.b.major));
-    let most = DirectSpec::MOST_LINES;
-    let fits = |extent: usize, step: u32| extent.next_multiple_of(step as usize).min(most as usize);
+    let Problem { m, n, k, a, b, batch, .. } = *problem;
+    let majors = (operand_major(a.major), operand_major(b.major));
+    let widths = [
+        DirectSpec::widest(majors.0, (a.leading_dimension | batch.a) as u64),
+        DirectSpec::widest(majors.1, (b.leading_dimension | batch.b) as u64),
+    ];
     let mma = DirectSpec::mma(operands[0]);
-    let [m, n, k] = [fits(problem.m, mma.m), fits(problem.n, mma.n), fits(problem.k, mma.k)];
-    rated_direct(operands, output, majors).iter().filter(move |rated| {
+    let steps = [(m, mma.m), (n, mma.n), (k, mma.k)];
+    let [m, n, k] = steps.map(|(extent, step)| extent.next_multiple_of(step as usize));
+    rated_direct(operands, output, majors, widths).iter().filter(move |rated| {
         let tile = rated.spec.tile;
         tile.m as usize <= m && tile.n as usize <= n && tile.k as usize <= k
     })

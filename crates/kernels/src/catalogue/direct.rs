@@ -6,11 +6,12 @@ use crate::epilogue::EpilogueShape;
 use crate::spec::{Cluster, DirectSpec, MainloopSpec, Spec, Tile, WorkSource};
 use crate::tiles::staging::OutputMajor;
 
-/// Every direct kernel for operands of these types and majors. There is none unless they have 16
-/// bits.
+/// Every direct kernel for operands of these types and majors, which loads so many elements of A and
+/// of B at once. There is none unless they have 16 bits.
 pub fn direct(
     [a, b]: [Element; 2],
     (a_major, b_major): (OperandMajor, OperandMajor),
+    widths: [u32; 2],
     output: Element,
 ) -> impl Iterator<Item = Spec> {
     let mma = DirectSpec::mma(a);
@@ -27,7 +28,7 @@ pub fn direct(
             tile: Tile { m, n, k: steps * mma.k },
             stages: 0,
             cluster: Cluster::NONE,
-            mainloop: MainloopSpec::Direct,
+            mainloop: MainloopSpec::Direct(DirectSpec { widths }),
             scaled: false,
             epilogue: EpilogueShape::NONE,
             source: WorkSource::Launch,

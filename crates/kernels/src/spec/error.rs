@@ -16,7 +16,7 @@ pub enum SpecError {
          (operands, majors of A and B, output, CTA tile, stages, consumer warpgroups, cluster), \
          f64-kn-f64-128x128x16-s6-w2x4-k8 (…, consumer warps along m and n, depth of the MMA), \
          f32-kn-f32-128x256x16-s8-t8x16-w2x4 (…, a thread's part of the tile, consumer warps) or \
-         bf16-mk-bf16-32x24x32-s0-direct (the tile of a warp, without stages); \
+         bf16-mk-bf16-32x24x32-s0-direct1x4 (the tile of a warp, no stages, elements loaded at once); \
          `pgemm kernel list` shows examples"
     )]
     Name {

@@ -3,7 +3,7 @@
 
 use std::cmp::Reverse;
 
-use pgemm_ir::{Element, WARPGROUP_THREADS, WarpMma};
+use pgemm_ir::{Element, OperandMajor, WARPGROUP_THREADS, WarpMma};
 use serde::{Deserialize, Serialize};
 
 use super::Tile;
@@ -20,7 +20,7 @@ pub enum MainloopSpec {
     Ffma(FfmaSpec),
     /// Warp MMA on operands of 16 bits. Each warp has tiles of its own and loads their fragments
     /// from global memory, without a ring.
-    Direct,
+    Direct(DirectSpec),
 }
 
 impl MainloopSpec {
@@ -30,7 +30,7 @@ impl MainloopSpec {
             MainloopSpec::Wgmma(wgmma) => wgmma.warpgroups,
             MainloopSpec::Dmma(DmmaSpec { warps, .. })
             | MainloopSpec::Ffma(FfmaSpec { warps, .. }) => warps.warpgroups(),
-            MainloopSpec::Direct => 1,
+            MainloopSpec::Direct(_) => 1,
         }
     }
 }
@@ -246,11 +246,27 @@ impl Warps {
     }
 }
 
-/// The limits of direct kernels ([`MainloopSpec::Direct`]).
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct DirectSpec;
+/// The mainloop of a direct kernel, and the limits of such kernels.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct DirectSpec {
+    /// Neighbouring elements of A and of B that a lane loads at once: 1, 2 or 4 if the operand is
+    /// K-major, else 1. Loads of operands whose address or strides are not multiples of so many
+    /// elements get one element each.
+    pub widths: [u32; 2],
+}
 
 impl DirectSpec {
+    /// The numbers of elements that a lane may load at once.
+    pub const WIDTHS: [u32; 3] = [1, 2, 4];
+
+    /// The widest loads of an operand of this major that are possible if its address and strides
+    /// are multiples of so many elements.
+    pub fn widest(major: OperandMajor, multiple: u64) -> u32 {
+        let widths = DirectSpec::WIDTHS.into_iter().rev();
+        let mut widths = widths.filter(|width| multiple.is_multiple_of(u64::from(*width)));
+        if major == OperandMajor::K { widths.next().unwrap_or(1) } else { 1 }
+    }
+
     /// Most rows and columns of a tile.
     pub const MOST_LINES: u32 = 64;
 

@@ -120,13 +120,13 @@ impl Spec {
     pub fn wgmma(&self) -> Option<&WgmmaSpec> {
         match &self.mainloop {
             MainloopSpec::Wgmma(wgmma) => Some(wgmma),
-            MainloopSpec::Dmma(_) | MainloopSpec::Ffma(_) | MainloopSpec::Direct => None,
+            MainloopSpec::Dmma(_) | MainloopSpec::Ffma(_) | MainloopSpec::Direct(_) => None,
         }
     }
 
     /// Whether each warp has tiles of its own and loads their operands itself.
     pub fn is_direct(&self) -> bool {
-        self.mainloop == MainloopSpec::Direct
+        matches!(self.mainloop, MainloopSpec::Direct(_))
     }
 
     /// Number of tiles that a cluster computes at the same time.
@@ -172,7 +172,7 @@ impl Spec {
         match &self.mainloop {
             MainloopSpec::Wgmma(wgmma) => wgmma.loader(side),
             MainloopSpec::Dmma(_) | MainloopSpec::Ffma(_) => Loader::Tma,
-            MainloopSpec::Direct => Loader::Threads,
+            MainloopSpec::Direct(_) => Loader::Threads,
         }
     }
 

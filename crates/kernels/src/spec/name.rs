@@ -6,7 +6,7 @@
 //! | wgmma | `bf16-kn-f32-256x192x64-s3-w2-c1x1`: consumer warpgroups, cluster |
 //! | DMMA | `f64-kn-f64-128x128x16-s6-w2x4-k8`: consumer warps along M and N, depth of the MMA |
 //! | FFMA | `f32-kn-f32-128x256x16-s8-t8x16-w2x4`: a thread's part, consumer warps |
-//! | direct | `bf16-mk-bf16-32x24x32-s0-direct`: the tile is that of a warp |
+//! | direct | `bf16-mk-bf16-32x24x32-s0-direct1x4`: elements of A and B that a lane loads at once |
 //!
 //! If A and B have two types, these are written `e4m3_e5m2`. Operands of several terms have a
 //! suffix (`tf32x3`). A third major says that D is column-major (`kkm`). `p2` in place of `w2` says
@@ -22,8 +22,8 @@ use std::str::{Chars, FromStr};
 use pgemm_ir::{Element, OperandMajor};
 
 use super::{
-    Cluster, DmmaSpec, FfmaSpec, Loader, MainloopSpec, Schedule, Spec, SpecError, Summation, Terms,
-    ThreadTile, Tile, Warps, WgmmaSpec, WorkSource,
+    Cluster, DirectSpec, DmmaSpec, FfmaSpec, Loader, MainloopSpec, Schedule, Spec, SpecError,
+    Summation, Terms, ThreadTile, Tile, Warps, WgmmaSpec, WorkSource,
 };
 use crate::dtype::{Instruction, Product};
 use crate::epilogue::EpilogueShape;
@@ -80,7 +80,9 @@ impl fmt::Display for Spec {
             MainloopSpec::Ffma(FfmaSpec { thread, warps }) => {
                 write!(f, "-t{}x{}-w{}x{}", thread.m, thread.n, warps.m, warps.n)?;
             }
-            MainloopSpec::Direct => write!(f, "-{DIRECT}")?,
+            MainloopSpec::Direct(DirectSpec { widths: [a, b] }) => {
+                write!(f, "-{DIRECT}{a}x{b}")?;
+            }
         }
         f.write_str(&self.epilogue.suffix())?;
         f.write_str(if self.is_resident() { RESIDENT } else { "" })
@@ -153,8 +155,8 @@ fn parse(name: &str) -> Option<Spec> {
     spec.mainloop = match instruction {
         Instruction::Wgmma => {
             let share = parts.next()?;
-            if share == DIRECT {
-                MainloopSpec::Direct
+            if let Some(widths) = share.strip_prefix(DIRECT) {
+                MainloopSpec::Direct(DirectSpec { widths: numbers(widths)? })
             } else {
                 let (schedule, warpgroups) = match share.strip_prefix('w') {
                     Some(warpgroups) => (Schedule::Cooperative, warpgroups),

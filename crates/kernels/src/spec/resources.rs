@@ -193,7 +193,7 @@ impl Spec {
             MainloopSpec::Wgmma(wgmma) => self.wgmma_resources(wgmma),
             MainloopSpec::Dmma(dmma) => self.dmma_resources(dmma),
             MainloopSpec::Ffma(ffma) => self.ffma_resources(ffma),
-            MainloopSpec::Direct => self.direct_resources(),
+            MainloopSpec::Direct(_) => self.direct_resources(),
         }
     }
 
@@ -211,7 +211,7 @@ impl Spec {
             MainloopSpec::Wgmma(_) => 1,
             MainloopSpec::Dmma(dmma) => dmma.ctas_per_sm(self.tile),
             MainloopSpec::Ffma(ffma) => ffma.ctas_per_sm(),
-            MainloopSpec::Direct => self.direct_ctas_per_sm(),
+            MainloopSpec::Direct(_) => self.direct_ctas_per_sm(),
         }
     }
 
@@ -234,7 +234,7 @@ impl Spec {
     pub fn stage_bytes(&self) -> u32 {
         match &self.mainloop {
             MainloopSpec::Ffma(ffma) => self.line_tiles(ffma).iter().map(LineTile::bytes).sum(),
-            MainloopSpec::Direct => 0,
+            MainloopSpec::Direct(_) => 0,
             MainloopSpec::Wgmma(_) | MainloopSpec::Dmma(_) => {
                 let operands = self.stage_operands().into_iter();
                 operands.map(|(_, side)| self.operand_tile(side).bytes()).sum()
@@ -288,7 +288,7 @@ impl Spec {
     fn smem_limit(&self) -> u32 {
         match &self.mainloop {
             MainloopSpec::Wgmma(_) => share_of_sm(1),
-            MainloopSpec::Dmma(_) | MainloopSpec::Ffma(_) | MainloopSpec::Direct => {
+            MainloopSpec::Dmma(_) | MainloopSpec::Ffma(_) | MainloopSpec::Direct(_) => {
                 share_of_sm(self.working_ctas_per_sm())
             }
         }

@@ -53,7 +53,9 @@ impl Spec {
             (MainloopSpec::Wgmma(wgmma), Instruction::Wgmma) => self.validate_wgmma(wgmma),
             (MainloopSpec::Dmma(dmma), Instruction::Dmma) => self.validate_dmma(dmma),
             (MainloopSpec::Ffma(ffma), Instruction::Ffma) => self.validate_ffma(ffma),
-            (MainloopSpec::Direct, Instruction::Wgmma) if a.bytes() == 2 => self.validate_direct(),
+            (MainloopSpec::Direct(direct), Instruction::Wgmma) if a.bytes() == 2 => {
+                self.validate_direct(direct)
+            }
             _ => Err(SpecError::Types { a, b, output }),
         }
     }
@@ -341,7 +343,7 @@ impl Spec {
         Ok(())
     }
 
-    fn validate_direct(&self) -> Result<(), SpecError> {
+    fn validate_direct(&self, direct: &DirectSpec) -> Result<(), SpecError> {
         self.validate_plain()?;
         let mma = DirectSpec::mma(self.a);
         let Tile { m, n, k } = self.tile;
@@ -350,6 +352,11 @@ impl Spec {
         in_steps("tile_n", n, mma.n, mma.n, most / mma.n * mma.n)?;
         in_steps("tile_k", k, mma.k, mma.k, DirectSpec::MOST_STEPS * mma.k)?;
         one_of("stages", self.stages, &[0])?;
+        for (width, major) in direct.widths.into_iter().zip([self.a_major, self.b_major]) {
+            let along_k: &[u32] = &DirectSpec::WIDTHS;
+            let legal = if major == OperandMajor::K { along_k } else { &[1] };
+            one_of("elements loaded at once", width, legal)?;
+        }
         self.validate_registers("use a smaller tile")
     }
 

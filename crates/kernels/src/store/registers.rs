@@ -22,6 +22,9 @@ use crate::spec::{BiasLoads, Spec, Tile};
 /// Bytes of one vector access of a thread.
 const VECTOR_BYTES: u32 = 16;
 
+/// Elements of a pair. The other vectors of a thread are [`VECTOR_BYTES`] large.
+const PAIR: u32 = 2;
+
 /// The output of a kernel that stores D from registers.
 pub(crate) struct RegisterOutput<'k> {
     b: &'k KernelBuilder,
@@ -43,8 +46,8 @@ struct Place<'k> {
     batch: Val<'k, ty::U32>,
     /// Rows and columns of the matrix from the first element to its end.
     left: [Val<'k, ty::U32>; 2],
-    /// Whether all elements exist and can be moved as vectors. `None` if the kernel has no vector
-    /// accesses.
+    /// Whether all elements exist and can be moved as vectors, or whether those that exist are pairs
+    /// and can be stored as such. `None` if the kernel has no vector accesses.
     in_vectors: Option<Val<'k, ty::Bool>>,
 }
 
@@ -53,18 +56,18 @@ impl<'k> RegisterOutput<'k> {
     pub(crate) fn new(b: &'k KernelBuilder, spec: &Spec, mainloop: &impl RegisterSums<'k>) -> Self {
         let (groups, vector) = (mainloop.groups().to_vec(), mainloop.vector());
         let together = groups.len();
-        RegisterOutput { vector, together, ..RegisterOutput::by_groups(b, spec, groups) }
+        RegisterOutput { vector, together, ..RegisterOutput::in_pairs(b, spec, groups) }
     }
 
-    /// The output for sums of these elements of a tile. One group after the other is finished, which
-    /// takes few registers.
-    pub(crate) fn by_groups(b: &'k KernelBuilder, spec: &Spec, groups: Vec<Group>) -> Self {
+    /// The output for sums of these elements of a tile, two and two of which are neighbours in a row.
+    /// One group after the other is finished, which takes few registers.
+    pub(crate) fn in_pairs(b: &'k KernelBuilder, spec: &Spec, groups: Vec<Group>) -> Self {
         RegisterOutput {
             b,
             spec: *spec,
             bias_loads: spec.resources().registers.bias,
             graph: Graph::of(spec),
-            vector: 1,
+            vector: PAIR,
             groups,
             together: 1,
         }
@@ -96,6 +99,7 @@ impl<'k> RegisterOutput<'k> {
                     _ => vec![],
                 });
                 self.either(&place, |in_vectors| match in_vectors {
+                    true if self.vector == PAIR => self.store_pairs(&place, group, to, &results),
                     true => self.store_vectors(group, to, &results),
                     false => self.store_elements(&place, group, to, &results),
                 });
@@ -114,14 +118,22 @@ impl<'k> RegisterOutput<'k> {
         let [m, n] = problem.extents;
         let first = [origin.m + place[0], origin.n + place[1]];
         let left = [m.max(first[0]) - first[0], n.max(first[1]) - first[1]];
-        let in_vectors = (self.vector > 1).then(|| {
-            let Tile { m: tile_m, n: tile_n, .. } = self.spec.tile;
-            let whole = m.ge(origin.m + tile_m) & n.ge(origin.n + tile_n);
-            let words =
-                |matrix: &OutputMatrix<'k>| matrix.address | matrix.stride | matrix.batch_stride;
-            let words = words(&problem.c) | words(&problem.d);
-            whole & (words & u64::from(VECTOR_BYTES - 1)).eq(0)
-        });
+        let words =
+            |matrix: &OutputMatrix<'k>| matrix.address | matrix.stride | matrix.batch_stride;
+        let in_vectors = match self.vector {
+            1 => None,
+            PAIR => {
+                let of_pair = PAIR * self.spec.output.bytes();
+                let aligned = (words(&problem.d) & u64::from(of_pair - 1)).eq(0);
+                Some(aligned & (n & (PAIR - 1)).eq(0))
+            }
+            _ => {
+                let Tile { m: tile_m, n: tile_n, .. } = self.spec.tile;
+                let whole = m.ge(origin.m + tile_m) & n.ge(origin.n + tile_n);
+                let words = words(&problem.c) | words(&problem.d);
+                Some(whole & (words & u64::from(VECTOR_BYTES - 1)).eq(0))
+            }
+        };
         Place { first, batch: origin.batch, left, in_vectors }
     }
 
@@ -208,7 +220,11 @@ impl<'k> RegisterOutput<'k> {
         for (i, values) in groups.zip(before) {
             let group = &self.groups[i];
             // The additions stay in the branches, so that few registers hold elements of C.
-            sums.push(self.either(place, |in_vectors| {
+            let place_of_c = match self.vector {
+                PAIR => &Place { in_vectors: None, ..*place },
+                _ => place,
+            };
+            sums.push(self.either(place_of_c, |in_vectors| {
                 let c = match in_vectors {
                     true => self.load_vectors(group, from),
                     false => self.load_elements(place, group, from),
@@ -282,6 +298,25 @@ impl<'k> RegisterOutput<'k> {
         for (vector, results) in vectors.zip(results.as_chunks::<4>().0) {
             self.b.store_global(row + self.bytes(vector[0].0), *results);
         }
+    }
+
+    fn store_pairs<R: Compute>(
+        &self,
+        place: &Place<'k>,
+        group: &Group,
+        row: Val<'k, ty::U64>,
+        results: &[Val<'k, R>],
+    ) {
+        let b = self.b;
+        let pairs = group.values.chunks(PAIR as usize).zip(results.as_chunks::<2>().0);
+        b.if_(place.left[0].ge(group.row + 1), || {
+            for (pair, results) in pairs {
+                let (column, _) = pair[0];
+                let to = row + self.bytes(column);
+                let store = || R::store_pair(b, to, self.spec.output, *results);
+                b.if_(place.left[1].ge(column + 1), store);
+            }
+        });
     }
 
     fn store_elements<R: Compute>(

@@ -77,7 +77,7 @@ fn warpgroups(base: &Spec, config: &Config) -> Result<Option<u32>> {
         MainloopSpec::Wgmma(_) => {
             (3, "one producer warpgroup and one to three consumer warpgroups: 8, 12 or 16 warps")
         }
-        MainloopSpec::Dmma(_) | MainloopSpec::Ffma(_) | MainloopSpec::Direct => {
+        MainloopSpec::Dmma(_) | MainloopSpec::Ffma(_) | MainloopSpec::Direct(_) => {
             (2, "one producer warpgroup and one or two consumer warpgroups: 8 or 12 warps")
         }
     };
@@ -102,7 +102,7 @@ fn decomposed(
         MainloopSpec::Wgmma(_) => (64, 16),
         MainloopSpec::Dmma(_) => (16, 16),
         MainloopSpec::Ffma(_) => (32, 32),
-        MainloopSpec::Direct => (16, 8),
+        MainloopSpec::Direct(_) => (16, 8),
     };
     let mut tile = macro_tile;
     loop {
@@ -224,7 +224,7 @@ fn ways_to_share(
             parts.flat_map(with_grids).collect()
         }
         // Knobs are those of the other kernels.
-        MainloopSpec::Direct => vec![],
+        MainloopSpec::Direct(_) => vec![],
     }
 }
 

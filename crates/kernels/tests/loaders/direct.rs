@@ -1,46 +1,24 @@
 //! Direct kernels in the emulator and through every installed assembler.
 
-#[path = "common/assemblers.rs"]
-mod assemblers;
-mod common;
-
-use assemblers::assemblers;
-use common::{CPlace, Case, Problem};
-use pgemm_emulator::{Options, Schedule as Order};
+use crate::assemblers::assemblers;
+use crate::common::{CPlace, Case};
+use crate::{check, spec};
 use pgemm_ir::Element;
-use pgemm_kernels::{GemmKernel, Signature, Spec, SpecError, catalogue};
+use pgemm_kernels::{DirectSpec, GemmKernel, Spec, SpecError, catalogue};
 
 /// Every major and type of D, tiles of one block and large ones, all depths, and epilogues.
 const SPECS: [&str; 10] = [
-    "bf16-kk-bf16-32x24x32-s0-direct",
-    "bf16-kn-bf16-16x8x16-s0-direct",
-    "bf16-mk-f32-32x24x16-s0-direct",
-    "bf16-mn-bf16-48x32x32-s0-direct",
-    "f16-kk-f16-64x24x32-s0-direct",
-    "f16-kn-f32-16x64x32-s0-direct",
-    "f16-mk-f16-64x8x16-s0-direct",
-    "f16-mn-f16-32x48x16-s0-direct",
-    "bf16-mk-bf16-16x16x32-s0-direct-ebias_n.relu",
-    "bf16-kn-bf16-32x16x32-s0-direct-ebias_m",
+    "bf16-kk-bf16-32x24x32-s0-direct4x2",
+    "bf16-kn-bf16-16x8x16-s0-direct2x1",
+    "bf16-mk-f32-32x24x16-s0-direct1x4",
+    "bf16-mn-bf16-48x32x32-s0-direct1x1",
+    "f16-kk-f16-64x24x32-s0-direct2x4",
+    "f16-kn-f32-16x64x32-s0-direct4x1",
+    "f16-mk-f16-64x8x16-s0-direct1x2",
+    "f16-mn-f16-32x48x16-s0-direct1x1",
+    "bf16-mk-bf16-16x16x32-s0-direct1x1-ebias_n.relu",
+    "bf16-kn-bf16-32x16x32-s0-direct1x1-ebias_m",
 ];
-
-fn spec(name: &str) -> Spec {
-    name.parse().expect("it is the name of a spec")
-}
-
-#[track_caller]
-fn check(name: &str, case: Case) {
-    let spec = spec(name);
-    let gemm = GemmKernel::build(&spec).unwrap();
-    assert_eq!(Signature::of(&spec).as_ref(), Ok(&gemm.signature));
-    let problem = Problem::new(&spec, case);
-    for schedule in [Order::seeded(1), Order::async_late(2)] {
-        let options = Options { schedule, ..Options::default() };
-        if let Err(failure) = problem.run(&gemm, options) {
-            panic!("{name} {case:?}: {failure}");
-        }
-    }
-}
 
 #[test]
 fn tiles_and_stages_are_cut_short() {
@@ -79,8 +57,12 @@ fn products_may_have_one_element_or_no_depth() {
 fn assemblers_take_them_without_spills() {
     let majors = catalogue::MAJORS;
     let all = majors.into_iter().flat_map(|majors| {
-        let of = |element| catalogue::direct([element; 2], majors, element);
-        of(Element::Bf16).step_by(9).chain(of(Element::F16).skip(4).step_by(23))
+        let widest = |major| DirectSpec::widest(major, 4);
+        let wide = [widest(majors.0), widest(majors.1)];
+        let of = |element, widths| catalogue::direct([element; 2], majors, widths, element);
+        let of_f16 = of(Element::F16, wide).skip(4).step_by(23);
+        let of_bf16 = |widths| of(Element::Bf16, widths).step_by(9);
+        of_bf16([1, 1]).chain(of_bf16(wide)).chain(of_f16)
     });
     let all: Vec<Spec> = all.chain(SPECS.map(spec)).collect();
     for assembler in assemblers() {
@@ -95,24 +77,26 @@ fn assemblers_take_them_without_spills() {
 #[test]
 fn every_legal_tile_is_in_the_catalogue() {
     let specs: Vec<Spec> =
-        catalogue::direct([Element::F16; 2], catalogue::MAJORS[0], Element::F32).collect();
+        catalogue::direct([Element::F16; 2], catalogue::MAJORS[0], [1, 2], Element::F32).collect();
     let legal = |m: u32, n: u32| m * n <= 48 * 32 && m.max(n) <= 64;
     let tiles = (16..=64).step_by(16).flat_map(|m| (8..=64).step_by(8).map(move |n| (m, n)));
     assert_eq!(specs.len(), 2 * tiles.filter(|&(m, n)| legal(m, n)).count());
-    let none = catalogue::direct([Element::E4m3; 2], catalogue::MAJORS[0], Element::Bf16);
+    let none = catalogue::direct([Element::E4m3; 2], catalogue::MAJORS[0], [1; 2], Element::Bf16);
     assert_eq!(none.count(), 0);
 }
 
 #[test]
 fn what_they_lack_is_refused() {
     for (name, reason) in [
-        ("tf32-kk-f32-32x32x32-s0-direct", "no kernel multiplies"),
-        ("bf16-kkm-bf16-32x32x32-s0-direct", "column-major D"),
-        ("bf16-kk-bf16-32x32x32-s2-direct", "stages"),
-        ("bf16-kk-bf16-24x32x32-s0-direct", "tile_m"),
-        ("bf16-kk-bf16-64x32x32-s0-direct", "tile_n"),
-        ("bf16-kk-bf16-32x32x48-s0-direct", "tile_k"),
-        ("bf16-kk-bf16-32x32x32-s0-direct-resident", "resident"),
+        ("tf32-kk-f32-32x32x32-s0-direct1x1", "no kernel multiplies"),
+        ("bf16-kkm-bf16-32x32x32-s0-direct1x1", "column-major D"),
+        ("bf16-kk-bf16-32x32x32-s2-direct1x1", "stages"),
+        ("bf16-kk-bf16-24x32x32-s0-direct1x1", "tile_m"),
+        ("bf16-kk-bf16-64x32x32-s0-direct1x1", "tile_n"),
+        ("bf16-kk-bf16-32x32x48-s0-direct1x1", "tile_k"),
+        ("bf16-kk-bf16-32x32x32-s0-direct1x3", "elements loaded at once"),
+        ("bf16-mk-bf16-32x32x32-s0-direct2x1", "elements loaded at once"),
+        ("bf16-kk-bf16-32x32x32-s0-direct1x1-resident", "resident"),
     ] {
         let error: SpecError = spec(name).validate().unwrap_err();
         assert!(error.to_string().contains(reason), "{name}: {error}");
