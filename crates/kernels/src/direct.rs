@@ -124,9 +124,10 @@ impl<'k> DirectKernel<'k> {
             roles.role("warps", 1, registers, |_| {
                 b.grid_dependency_launch();
                 b.grid_dependency_wait();
-                let warps = self.spec.tiles_at_once();
-                let first = b.special(Special::Cluster) * warps + b.special(Special::Warp);
-                let step = b.special(Special::ClusterCount) * warps;
+                // A CTA has no second tile before each CTA has one.
+                let (cta, ctas) = (b.special(Special::Cluster), b.special(Special::ClusterCount));
+                let first = cta + b.special(Special::Warp) * ctas;
+                let step = ctas * self.spec.tiles_at_once();
                 b.for_range(first, self.scheduler.units(), step, |tile| self.tile(tile));
             });
         });

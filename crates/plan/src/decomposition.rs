@@ -57,11 +57,8 @@ impl Decomposition {
 
     /// The decomposition of tiles of a kernel on `sms` SMs. Direct kernels split none.
     pub(crate) fn of(spec: &Spec, tiles: u64, k_tiles: u64, sms: u32, split: Split) -> Self {
-        let at_once = u64::from(spec.tiles_at_once());
         let split = if spec.is_direct() { Split::Whole } else { split };
-        let clusters = clusters_at_once(spec, sms).saturating_mul(at_once);
-        let work = Decomposition::new(tiles, k_tiles, clusters, split);
-        Decomposition { clusters: work.clusters.div_ceil(at_once), ..work }
+        Decomposition::new(tiles, k_tiles, clusters_at_once(spec, sms), split)
     }
 
     /// The largest number of workers that share one tile. 0 if no tile is split.

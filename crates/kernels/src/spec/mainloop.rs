@@ -274,8 +274,11 @@ impl DirectSpec {
     /// SM.
     pub const MOST_ELEMENTS: u32 = 48 * 32;
 
-    /// Most steps of the MMA in a stage. The same holds for deeper stages.
-    pub const MOST_STEPS: u32 = 2;
+    /// Most steps of the MMA in a stage, and most in a stage of a tile for which a lane needs more
+    /// than so many registers for sums and the loads of a step.
+    pub const MOST_STEPS: u32 = 4;
+    pub(crate) const FEW_STEPS: u32 = 2;
+    pub(crate) const FEW_REGISTERS: u32 = 48;
 
     /// Depths of a step that a lane loads of each line.
     pub(crate) const LANE_DEPTHS: u32 = 4;

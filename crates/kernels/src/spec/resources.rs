@@ -507,7 +507,7 @@ impl Spec {
 
     /// Registers of a thread of a direct kernel: sums, loads of one step, and others. Each element
     /// has a register until it is packed.
-    fn direct_registers(&self) -> [u32; 3] {
+    pub(super) fn direct_registers(&self) -> [u32; 3] {
         let Tile { m, n, k } = self.tile;
         let blocks = (m + n) / DirectSpec::BLOCK_LINES;
         let steps = k / DirectSpec::mma(self.a).k;

@@ -350,7 +350,12 @@ impl Spec {
         in_steps("tile_m", m, mma.m, mma.m, DirectSpec::MOST_LINES)?;
         let most = (DirectSpec::MOST_ELEMENTS / m).min(DirectSpec::MOST_LINES);
         in_steps("tile_n", n, mma.n, mma.n, most / mma.n * mma.n)?;
-        in_steps("tile_k", k, mma.k, mma.k, DirectSpec::MOST_STEPS * mma.k)?;
+        let [sums, loads, _] = self.direct_registers();
+        let steps = match sums + loads <= DirectSpec::FEW_REGISTERS {
+            true => DirectSpec::MOST_STEPS,
+            false => DirectSpec::FEW_STEPS,
+        };
+        in_steps("tile_k", k, mma.k, mma.k, steps * mma.k)?;
         one_of("stages", self.stages, &[0])?;
         for (width, major) in direct.widths.into_iter().zip([self.a_major, self.b_major]) {
             let along_k: &[u32] = &DirectSpec::WIDTHS;
