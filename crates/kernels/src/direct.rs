@@ -9,9 +9,8 @@
 //! Most loads are not checked. A tile may extend beyond the lines and depths of a product. As long
 //! as it does not extend beyond the matrices of the batch, the loads get elements of other products
 //! or lines. What lies beyond K is masked, and what lies beyond M or N belongs to results that are
-//! not stored. The last products of a batch load element by element, and from the first element what
-//! they do not have. So do all products of operands that do not lie at multiples of what lanes load
-//! at once.
+//! not stored. The last products of a batch load element by element, and only what they have. So do
+//! all products of operands that do not lie at multiples of what lanes load at once.
 
 use pgemm_ir::{KernelBuilder, Occupancy, OperandMajor, Special, Val, WarpMma, ty};
 
@@ -216,15 +215,16 @@ impl<'k> DirectKernel<'k> {
         b.if_else(left.ne(0), rest, || sums.clone())
     }
 
-    /// Does the same with checked loads. There are few such tiles, so the code is short.
+    /// Does the same with checked loads.
     fn checked_sums(&self, parts: &[LanePart<'k>]) -> Vec<Val<'k, ty::F32>> {
-        let (b, step) = (self.b, self.mma.k);
+        let (b, tile_k) = (self.b, self.spec.tile.k);
         let addresses: Vec<_> = parts.iter().map(|part| part.address).collect();
         let start = (self.zeros(), addresses);
-        let (sums, _) = b.for_carry(0, self.depth, step, start, |depth, (sums, addresses)| {
-            let stage = Stage { steps: 1, left: Some(self.depth - depth), checked: true };
+        let (sums, _) = b.for_carry(0, self.depth, tile_k, start, |depth, (sums, addresses)| {
+            let left = Some(self.depth - depth);
+            let stage = Stage { steps: tile_k / self.mma.k, left, checked: true };
             let sums = self.stage(parts, &addresses, stage, sums);
-            (sums, self.advance(parts, addresses, step))
+            (sums, self.advance(parts, addresses, tile_k))
         });
         sums
     }
@@ -299,23 +299,16 @@ impl<'k> DirectKernel<'k> {
         let width = if stage.checked { 1 } else { width };
         let first = step * self.mma.k;
         let bytes = |elements: u32| u64::from(elements * ELEMENT_BYTES);
+        let lines = if major == OperandMajor::K { matrix.lines } else { matrix.length };
         let load = |address: U64<'k>, block: u32, depth: u32| {
-            let address = match stage.checked {
-                false => address,
-                true => {
-                    let lines = match major {
-                        OperandMajor::K => matrix.lines,
-                        OperandMajor::Mn => matrix.length,
-                    };
-                    let exists = (part.line + block * BLOCK_LINES).lt(lines);
-                    let exists = match stage.left {
-                        Some(left) => exists & self.depth_of_lane(first + depth).lt(left),
-                        None => exists,
-                    };
-                    exists.select(address, part.start)
-                }
-            };
-            b.load_narrow(address, ELEMENT_BYTES)
+            let load = || b.load_narrow(address, ELEMENT_BYTES);
+            if !stage.checked {
+                return load();
+            }
+            let line = (part.line + block * BLOCK_LINES).lt(lines);
+            let depth = stage.left.map(|left| self.depth_of_lane(first + depth).lt(left));
+            let exists = depth.map_or(line, |depth| line & depth);
+            b.if_else(exists, load, || b.constant(0))
         };
         let pack = |[low, high]: [U32<'k>; 2]| low.permute_bytes(high, LOW_HALVES);
         match major {

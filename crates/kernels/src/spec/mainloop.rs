@@ -274,11 +274,13 @@ impl DirectSpec {
     /// SM.
     pub const MOST_ELEMENTS: u32 = 48 * 32;
 
-    /// Most steps of the MMA in a stage, and most in a stage of a tile for which a lane needs more
-    /// than so many registers for sums and the loads of a step.
+    /// Most steps of the MMA in a stage.
     pub const MOST_STEPS: u32 = 4;
+
+    /// The numbers of steps that a stage of any tile may have, and most registers of a lane for sums
+    /// and the loads of a step with which it may have one more, and another one.
     pub(crate) const FEW_STEPS: u32 = 2;
-    pub(crate) const FEW_REGISTERS: u32 = 48;
+    pub(crate) const REGISTERS_OF_MORE_STEPS: [u32; 2] = [48, 36];
 
     /// Depths of a step that a lane loads of each line.
     pub(crate) const LANE_DEPTHS: u32 = 4;

@@ -351,10 +351,9 @@ impl Spec {
         let most = (DirectSpec::MOST_ELEMENTS / m).min(DirectSpec::MOST_LINES);
         in_steps("tile_n", n, mma.n, mma.n, most / mma.n * mma.n)?;
         let [sums, loads, _] = self.direct_registers();
-        let steps = match sums + loads <= DirectSpec::FEW_REGISTERS {
-            true => DirectSpec::MOST_STEPS,
-            false => DirectSpec::FEW_STEPS,
-        };
+        let limits = DirectSpec::REGISTERS_OF_MORE_STEPS.into_iter();
+        let more = limits.filter(|limit| sums + loads <= *limit).count() as u32;
+        let steps = DirectSpec::FEW_STEPS + more;
         in_steps("tile_k", k, mma.k, mma.k, steps * mma.k)?;
         one_of("stages", self.stages, &[0])?;
         for (width, major) in direct.widths.into_iter().zip([self.a_major, self.b_major]) {

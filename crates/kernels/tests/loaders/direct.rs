@@ -79,7 +79,11 @@ fn every_legal_tile_is_in_the_catalogue() {
     let specs: Vec<Spec> =
         catalogue::direct([Element::F16; 2], catalogue::MAJORS[0], [1, 2], Element::F32).collect();
     let legal = |m: u32, n: u32| m * n <= 48 * 32 && m.max(n) <= 64;
-    let depths = |m: u32, n: u32| if m * n / 32 + (m + n) / 2 <= 48 { 4 } else { 2 };
+    let depths = |m: u32, n: u32| match m * n / 32 + (m + n) / 2 {
+        ..=36 => 4,
+        37..=48 => 3,
+        _ => 2,
+    };
     let tiles = (16..=64).step_by(16).flat_map(|m| (8..=64).step_by(8).map(move |n| (m, n)));
     let tiles = tiles.filter(|&(m, n)| legal(m, n));
     assert_eq!(specs.len(), tiles.map(|(m, n)| depths(m, n)).sum::<usize>());
