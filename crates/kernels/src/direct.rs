@@ -67,8 +67,6 @@ struct Operand<'k> {
 #[derive(Clone, Copy)]
 struct LanePart<'k> {
     operand: Operand<'k>,
-    /// Address of the first element of the product's matrix.
-    start: U64<'k>,
     /// The lane's first line.
     line: U32<'k>,
     /// Address of the lane's first element in the first stage.
@@ -192,7 +190,7 @@ impl<'k> DirectKernel<'k> {
                 is_inside & (words & u64::from(width * ELEMENT_BYTES - 1)).eq(0)
             }
         };
-        LanePart { operand, start, line, address, is_inside }
+        LanePart { operand, line, address, is_inside }
     }
 
     /// Multiplies all of a tile, whose loads stay inside of the matrices of the batch.

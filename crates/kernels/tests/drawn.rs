@@ -17,9 +17,9 @@ use common::{CPlace, Case, Problem};
 use pgemm_emulator::{Options, Schedule as Order};
 use pgemm_ir::{Element, OperandMajor};
 use pgemm_kernels::{
-    Cluster, DmmaSpec, EpilogueShape, FfmaSpec, Instruction, Loader, MainloopSpec, OutputMajor,
-    PRODUCTS, Schedule, Signature, Spec, Summation, Terms, ThreadTile, Tile, Warps, WgmmaSpec,
-    WorkSource,
+    Cluster, DirectSpec, DmmaSpec, EpilogueShape, FfmaSpec, Instruction, Loader, MainloopSpec,
+    OutputMajor, PRODUCTS, Schedule, Signature, Spec, Summation, Terms, ThreadTile, Tile, Warps,
+    WgmmaSpec, WorkSource,
 };
 use pgemm_kernels::{GemmKernel, Product};
 
@@ -140,6 +140,38 @@ fn any_wgmma(random: &mut Random, spec: &mut Spec) {
     spec.mainloop = MainloopSpec::Wgmma(wgmma);
 }
 
+/// Draws until a direct kernel is legal.
+fn draw_direct(random: &mut Random) -> Spec {
+    let halves = PRODUCTS.iter().filter(|product| product.operands[0].bytes() == 2);
+    let halves: Vec<&Product> = halves.collect();
+    loop {
+        let product = random.one_of(&halves);
+        let widths = [0; 2].map(|_| random.one_of(&DirectSpec::WIDTHS));
+        let spec = Spec {
+            d_major: OutputMajor::N,
+            tile: Tile {
+                m: 16 * (1 + random.below(4)),
+                n: 8 * (1 + random.below(8)),
+                k: 16 * (1 + random.below(4)),
+            },
+            stages: 0,
+            cluster: Cluster::NONE,
+            mainloop: MainloopSpec::Direct(DirectSpec { widths }),
+            scaled: false,
+            ..any(random, product)
+        };
+        if spec.validate().is_ok() {
+            return spec;
+        }
+    }
+}
+
+/// Draws direct kernels.
+fn drawn_direct(seed: u64, count: usize) -> Vec<Spec> {
+    let mut random = Random(seed);
+    (0..count).map(|_| draw_direct(&mut random)).collect()
+}
+
 /// Draws different specs of one instruction.
 fn drawn(seed: u64, instruction: Instruction, count: usize) -> Vec<Spec> {
     let mut random = Random(seed);
@@ -162,6 +194,9 @@ fn case(spec: &Spec, random: &mut Random) -> Case {
     };
     let case = if random.once_in(5) { Case { off: [1, 1], ..case } } else { case };
     let case = Case { operands_off: random.below(8) as usize, ..case };
+    if spec.is_direct() {
+        return Case { clusters: 1 + random.below(3), ..case };
+    }
     match random.below(3) {
         0 => case,
         1 => Case { clusters: 2, ..case.split(1, 2, false) },
@@ -209,6 +244,7 @@ fn emulate(seed: u64, specs: &[Spec]) {
 #[test]
 fn drawn_kernels_are_right_in_the_emulator() {
     emulate(1, &drawn(1, Instruction::Wgmma, 8));
+    emulate(1, &drawn_direct(1, 16));
 }
 
 /// The seed of a run of CI, and the number of kernels that it draws.
@@ -223,6 +259,7 @@ fn fresh() -> (u64, usize) {
 fn freshly_drawn_kernels_are_right_in_the_emulator() {
     let (seed, count) = fresh();
     emulate(seed, &drawn(seed, Instruction::Wgmma, count));
+    emulate(seed, &drawn_direct(seed, count / 4));
 }
 
 #[test]
@@ -232,8 +269,9 @@ fn assemblers_take_freshly_drawn_kernels_without_spills() {
     let Some(newest) = assemblers().pop() else { return };
     let of_registers = [Instruction::Dmma, Instruction::Ffma];
     let of_registers = of_registers.into_iter().flat_map(|kind| drawn(seed, kind, count / 8));
+    let others = of_registers.chain(drawn_direct(seed, count / 4));
     let specs: Vec<Spec> =
-        drawn(seed, Instruction::Wgmma, count).into_iter().chain(of_registers).collect();
+        drawn(seed, Instruction::Wgmma, count).into_iter().chain(others).collect();
     check_all(seed, &specs, |spec| {
         let gemm = GemmKernel::build(spec).map_err(|error| error.to_string())?;
         let ptx = pgemm_ptx::emit(&gemm.kernel).map_err(|error| error.to_string())?;

@@ -173,6 +173,10 @@ fn threads_load_operands_from_anywhere() {
         (bf16, (m, n), "bf16-mn-f32-128x128x32-s6-w2-c1x1-threads_ab"),
         (bf16, (m, k), "bf16-mk-f32-64x24x32-s8-w1-c1x1-threads_ab"),
         (s8, (k, k), "s8-kk-s32-64x16x64-s8-w1-c1x1-threads_ab"),
+        (bf16, (k, k), "bf16-kk-f32-16x16x64-s0-direct4x4"),
+        (bf16, (k, n), "bf16-kn-f32-16x40x48-s0-direct2x1"),
+        (bf16, (m, k), "bf16-mk-f32-32x24x32-s0-direct1x4"),
+        (bf16, (m, n), "bf16-mn-f32-64x16x16-s0-direct1x1"),
     ];
     // Without a GPU too it is noticed if one of them becomes impossible.
     let kernels = kernels.map(|(types, majors, name)| {

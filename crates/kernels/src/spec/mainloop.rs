@@ -283,7 +283,7 @@ impl DirectSpec {
     pub(crate) const REGISTERS_OF_MORE_STEPS: [u32; 2] = [48, 36];
 
     /// Depths of a step that a lane loads of each line.
-    pub(crate) const LANE_DEPTHS: u32 = 4;
+    pub const LANE_DEPTHS: u32 = 4;
 
     /// Lines of an operand in one block. Each group of four lanes has one of them.
     pub(crate) const BLOCK_LINES: u32 = 8;

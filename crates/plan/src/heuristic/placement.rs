@@ -33,7 +33,8 @@ pub(super) struct TilePlacement {
     pub(super) extents: [f64; 3],
     /// Lines of L2 that a 128-byte slice of A, and one of B, touches in the mean.
     pub(super) lines: [f64; 2],
-    /// Bytes from one line of D to the next.
+    /// Bytes from one line of A to the next, from one line of B, and from one line of D.
+    pub(super) pitches: [u64; 2],
     pub(super) d_pitch: u64,
     /// Number of products, and number of distinct matrices A and B.
     pub(super) batch: u64,
@@ -89,6 +90,7 @@ impl TilePlacement {
         TilePlacement {
             extents: [m, n, k].map(|extent| extent as f64),
             lines: [a.touched(spec.tile.m), b.touched(spec.tile.n)],
+            pitches: [a, b].map(|operand| operand.pitch()),
             d_pitch,
             batch,
             matrices,

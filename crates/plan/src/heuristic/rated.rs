@@ -45,7 +45,7 @@ impl<'c> Model<'c> {
             MainloopSpec::Wgmma(wgmma) => Model::Wgmma(WgmmaModel::new(spec, wgmma, of_wgmma)),
             MainloopSpec::Dmma(dmma) => Model::Registers(RegisterModel::dmma(spec, dmma, of_dmma)),
             MainloopSpec::Ffma(ffma) => Model::Registers(RegisterModel::ffma(spec, ffma, of_ffma)),
-            MainloopSpec::Direct(_) => Model::Direct(DirectModel::new(spec)),
+            MainloopSpec::Direct(direct) => Model::Direct(DirectModel::new(spec, direct)),
         }
     }
 

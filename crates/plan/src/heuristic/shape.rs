@@ -137,6 +137,11 @@ impl OperandLines {
         }
     }
 
+    /// Bytes from one line to the next.
+    pub(super) fn pitch(&self) -> u64 {
+        self.pitch
+    }
+
     /// Lines of L2 that a slice touches in the mean, in tiles of `extent` elements along m or n. It
     /// is 1 if slices are whole lines, and always below 2.
     pub(super) fn touched(&self, extent: u32) -> f64 {

@@ -1,6 +1,7 @@
 use pgemm_kernels::{Epilogue, Schedule, WgmmaSpec};
 
 use super::*;
+use crate::batch::Batch;
 use crate::precision::Precision;
 
 fn problem(m: usize, n: usize, k: usize) -> Problem {
@@ -326,4 +327,35 @@ fn impossible_requests_say_what_is_possible() {
     assert!(text.contains("f64 by f64 into f32"), "{text}");
     let mismatch = Config::for_spec("bf16-kk-bf16-128x128x64-s6-w2-c1x1".parse().unwrap());
     assert!(refused(&mismatch).contains("bf16-kk-bf16"), "{}", refused(&mismatch));
+}
+
+#[test]
+fn small_products_get_direct_kernels() {
+    let mut direct = vec![];
+    for (m, n, k, batch) in [(23, 23, 23, 30000), (4096, 5, 4, 1), (56, 9, 9, 16384)] {
+        let problem = Problem::new(m, n, k, Major::M, Major::K);
+        let batch = Batch { count: batch, a: m * k, b: n * k, c: m * n, d: m * n };
+        let problem = Problem { batch, ..problem };
+        let plan = Plan::best(&problem, &Config::new(Element::Bf16), 132).unwrap();
+        assert!(plan.spec.is_direct(), "{plan}");
+        assert_eq!((plan.split_tiles, plan.swapped()), (0, false));
+        // Every SM has CTAs before a warp has a second tile.
+        let at_once = u64::from(132 * plan.spec.working_ctas_per_sm());
+        assert_eq!(u64::from(plan.clusters), plan.tiles.min(at_once));
+        // A column-major D is the transposed problem's.
+        let transposed = Plan::best(&problem.transposed(), &Config::new(Element::Bf16), 132);
+        assert_eq!(transposed.unwrap().spec, plan.spec);
+        direct.push((problem, plan.spec));
+    }
+    let large = Problem::new(4096, 4096, 64, Major::M, Major::K);
+    let plans = Plan::candidates(&large, &Config::new(Element::Bf16), 132).unwrap();
+    assert!(plans.iter().all(|plan| !plan.spec.is_direct()));
+
+    let (problem, spec) = direct[0];
+    let split = Config { split: Some(Split::SplitK(2)), ..Config::for_spec(spec) };
+    let error = Plan::best(&problem, &split, 132).unwrap_err();
+    assert!(error.to_string().contains("each warp of"), "{error}");
+    assert_eq!(error.knob(), Some("split"));
+    let split = Config { spec: None, ..split };
+    assert!(!Plan::best(&problem, &split, 132).unwrap().spec.is_direct());
 }
