@@ -68,7 +68,7 @@ fn rated_direct(
             majors
                 .flat_map(move |majors| pairs.concat().into_iter().map(move |w| (types, majors, w)))
         };
-        let of_halves = types().filter(|types| types[0].bytes() == 2);
+        let of_halves = types().filter(|types| DirectSpec::multiplies(types[0]));
         of_halves.flat_map(of_majors).map(|key| (key, OnceLock::new())).collect()
     });
     let [a_type, b_type] = operands;

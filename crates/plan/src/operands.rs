@@ -14,7 +14,9 @@ mod tests;
 use std::fmt;
 
 use pgemm_ir::Element;
-use pgemm_kernels::{LEAST_BYTES_FOR_THREADS, Loader, Majors, Product, SplitSpec, TMA_ALIGN_BYTES};
+use pgemm_kernels::{
+    DirectSpec, LEAST_BYTES_FOR_THREADS, Loader, Majors, Product, SplitSpec, TMA_ALIGN_BYTES,
+};
 use serde::Serialize;
 
 use crate::batch::Batch;
@@ -192,6 +194,10 @@ impl Request {
         let Request { source, config, unread, .. } = self;
         let ([a, b], split) = (config.operands(), terms(config));
         let Batch { a: a_stride, b: b_stride, .. } = source.batch;
+        let is_direct = config.spec.is_some_and(|spec| spec.is_direct());
+        if let Some(direct) = self.direct_accesses().filter(|_| is_direct) {
+            return vec![direct];
+        }
         // A kernel whose threads load an operand can be named for an aligned operand too.
         let by_threads = config.spec.is_some_and(|spec| spec.threads_load());
         let possible = |operand: OperandLayout, element, lines, stride, aligned| match split {
@@ -199,7 +205,7 @@ impl Request {
             None => {
                 let mut all = possible_accesses(operand, element, lines, stride, aligned);
                 if by_threads && all[0] == OperandAccess::InPlace {
-                    all.extend(by_threads_if_possible(operand, element, lines));
+                    all.extend(staged_by_threads_if_possible(operand, element, lines));
                 }
                 all
             }
@@ -212,6 +218,17 @@ impl Request {
         let all = of_a.iter().flat_map(|&a| both(a));
         all.filter(|accesses| *unread || self.is_legal(*accesses) && self.is_worthwhile(*accesses))
             .collect()
+    }
+
+    /// The accesses of a direct kernel. `None` if its warps cannot load the operands.
+    fn direct_accesses(&self) -> Option<OperandAccesses> {
+        let Request { source, config, unread, .. } = self;
+        let [a, b] = config.operands();
+        let possible = !unread && terms(config).is_none() && DirectSpec::multiplies(a);
+        Some(OperandAccesses {
+            a: by_threads_if_possible(source.a, a).filter(|_| possible)?,
+            b: by_threads_if_possible(source.b, b)?,
+        })
     }
 
     /// Whether a kernel might be fastest with these accesses. If the larger operand is repacked, the
@@ -293,16 +310,7 @@ impl PlannedProblem {
     /// cannot.
     pub(crate) fn direct(problem: &Problem, config: &Config) -> Option<PlannedProblem> {
         let request = Request::new(problem, config);
-        let Request { source, config, unread, .. } = &request;
-        let [a, b] = config.operands();
-        if *unread || terms(config).is_some() {
-            return None;
-        }
-        let accesses = OperandAccesses {
-            a: by_threads_if_possible(source.a, a, source.a_lines())?,
-            b: by_threads_if_possible(source.b, b, source.b_lines())?,
-        };
-        Some(request.planned(accesses))
+        Some(request.planned(request.direct_accesses()?))
     }
 
     /// The valid problem with each possible way to access its operands; at least one. Candidates
@@ -379,25 +387,27 @@ fn possible_accesses(
         return vec![OperandAccess::InPlace];
     }
     let mut all = vec![OperandAccess::Repacked];
-    all.extend(by_threads_if_possible(operand, element, lines));
+    all.extend(staged_by_threads_if_possible(operand, element, lines));
     all
 }
 
 /// The access of an operand that threads of a kernel load, if a kernel does that. TMA may be able
 /// to read the operand too.
-fn by_threads_if_possible(
+fn by_threads_if_possible(operand: OperandLayout, element: Element) -> Option<OperandAccess> {
+    let major = operand.major == Major::K || majors_of(element) == Majors::Any;
+    let possible = element.bytes() <= Loader::MOST_ELEMENT_BYTES && major && operand.step == 1;
+    possible.then_some(OperandAccess::ByThreads)
+}
+
+/// The same for an operand that threads store to shared memory in units of 16 bytes.
+fn staged_by_threads_if_possible(
     operand: OperandLayout,
     element: Element,
     (lines, length): (usize, usize),
 ) -> Option<OperandAccess> {
-    let major = operand.major == Major::K || majors_of(element) == Majors::Any;
     let between = (lines as u64 - 1).saturating_mul(operand.leading_dimension as u64);
     let bytes = between.saturating_add(length as u64).saturating_mul(element.bytes().into());
-    let possible = element.bytes() <= Loader::MOST_ELEMENT_BYTES
-        && major
-        && operand.step == 1
-        && bytes >= LEAST_BYTES_FOR_THREADS;
-    possible.then_some(OperandAccess::ByThreads)
+    by_threads_if_possible(operand, element).filter(|_| bytes >= LEAST_BYTES_FOR_THREADS)
 }
 
 /// The layout of an operand as the kernel sees it.

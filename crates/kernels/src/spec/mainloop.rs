@@ -292,6 +292,11 @@ impl DirectSpec {
     /// in flight in the warps of all of them.
     pub(crate) const CTAS_PER_SM: [u32; 2] = [4, 3];
 
+    /// Whether there are direct kernels for operands of this type.
+    pub const fn multiplies(element: Element) -> bool {
+        matches!(element, Element::Bf16 | Element::F16)
+    }
+
     /// The instruction for operands of this type.
     pub const fn mma(element: Element) -> WarpMma {
         WarpMma::of_halves(element)

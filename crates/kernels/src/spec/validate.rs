@@ -53,7 +53,7 @@ impl Spec {
             (MainloopSpec::Wgmma(wgmma), Instruction::Wgmma) => self.validate_wgmma(wgmma),
             (MainloopSpec::Dmma(dmma), Instruction::Dmma) => self.validate_dmma(dmma),
             (MainloopSpec::Ffma(ffma), Instruction::Ffma) => self.validate_ffma(ffma),
-            (MainloopSpec::Direct(direct), Instruction::Wgmma) if a.bytes() == 2 => {
+            (MainloopSpec::Direct(direct), Instruction::Wgmma) if DirectSpec::multiplies(a) => {
                 self.validate_direct(direct)
             }
             _ => Err(SpecError::Types { a, b, output }),

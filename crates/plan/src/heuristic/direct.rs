@@ -141,8 +141,11 @@ impl DirectModel {
     }
 }
 
-/// Whether direct kernels may be the fastest for products of these extents: the smaller side of D is
-/// at most a tile.
+/// Most results of a product for which direct kernels are estimated if both its sides are larger
+/// than a tile. Such a product is bound by its launch.
+const MOST_RESULTS: u64 = 1 << 16;
+
+/// Whether direct kernels are worth estimating for products of these extents.
 pub(crate) fn may_be_direct([m, n, _]: [u64; 3]) -> bool {
-    m.min(n) <= u64::from(DirectSpec::MOST_LINES)
+    m.min(n) <= u64::from(DirectSpec::MOST_LINES) || m.saturating_mul(n) <= MOST_RESULTS
 }

@@ -332,7 +332,9 @@ fn impossible_requests_say_what_is_possible() {
 #[test]
 fn small_products_get_direct_kernels() {
     let mut direct = vec![];
-    for (m, n, k, batch) in [(23, 23, 23, 30000), (4096, 5, 4, 1), (56, 9, 9, 16384)] {
+    for (m, n, k, batch) in
+        [(23, 23, 23, 30000), (4096, 5, 4, 1), (2304, 4, 3, 1), (56, 9, 9, 16384)]
+    {
         let problem = Problem::new(m, n, k, Major::M, Major::K);
         let batch = Batch { count: batch, a: m * k, b: n * k, c: m * n, d: m * n };
         let problem = Problem { batch, ..problem };
