@@ -162,7 +162,9 @@ pub fn features(path: &Path) -> Result<String> {
     for line in lines(path)? {
         let Some(key) = line.problem.as_deref().and_then(key_of) else { continue };
         for (choice, us) in timings(&line.blocks) {
-            let Some((shape, before)) = key.shape_for(&choice) else { continue };
+            // No trees correct direct kernels.
+            let shape = key.shape_for(&choice).filter(|_| !choice.spec.is_direct());
+            let Some((shape, before)) = shape else { continue };
             let (estimate, mut features) = heuristic::features_of(&choice, shape, line.device());
             features[heuristic::STEADY] = f32::from(u8::from(line.steady));
             // The trees correct kernels without the repack kernels before them.

@@ -102,7 +102,8 @@ fn operands_at_any_address_are_read() {
     let problem = |a, b| Problem::new(40, 48, 32, a, b).with_alpha(2.0).with_beta(-1.0);
     let (k, m, n) = (Major::K, Major::M, Major::N);
     let accesses = |a, b| OperandAccesses { a, b };
-    assert_eq!(check(problem(k, n), Element::Bf16, [0; 4]), accesses(InPlace, InPlace));
+    // So small a product gets a direct kernel.
+    assert_eq!(check(problem(k, n), Element::Bf16, [0; 4]), accesses(ByThreads, ByThreads));
     // The name of a kernel says what loads the operands. By threads, addresses may be aligned too.
     let named = |loads: &str, problem: Problem, off| {
         let [a, b] = [(problem.a.major, 'm'), (problem.b.major, 'n')]
@@ -111,6 +112,7 @@ fn operands_at_any_address_are_read() {
         check_as(&Config::for_spec(spec.parse().unwrap()), problem, off)
     };
     let (row, column) = (problem(k, n), problem(m, k));
+    assert_eq!(named("", row, [0; 4]), accesses(InPlace, InPlace));
     assert_eq!(named("", row, [1, 0, 0, 0]), accesses(Repacked, InPlace));
     assert_eq!(named("", column, [0, 3, 1, 2]), accesses(InPlace, Repacked));
     assert_eq!(named("-threads_a", row, [1, 0, 0, 0]), accesses(ByThreads, InPlace));
@@ -144,9 +146,13 @@ fn batches_are_multiplied_however_they_lie() {
     let accesses = |a, b| OperandAccesses { a, b };
     let problem = |a, b| Problem::new(24, 40, 32, a, b).with_alpha(2.0).with_beta(-1.0);
     let packed = problem(k, n).with_batch(3);
-    assert_eq!(check(packed, Element::Bf16, [0; 4]), accesses(InPlace, InPlace));
     let shared = packed.with_b_batch_stride(0).with_c_batch_stride(0);
-    assert_eq!(check(shared, Element::Bf16, [0, 0, 1, 0]), accesses(InPlace, InPlace));
+    let by_tma = Config::for_spec("bf16-kn-bf16-64x40x64-s4-w1-c1x1".parse().unwrap());
+    for (problem, off) in [(packed, [0; 4]), (shared, [0, 0, 1, 0])] {
+        // Such small products get direct kernels.
+        assert_eq!(check(problem, Element::Bf16, off), accesses(ByThreads, ByThreads));
+        assert_eq!(check_as(&by_tma, problem, off), accesses(InPlace, InPlace));
+    }
     let odd = packed.with_a_batch_stride(801).with_d_batch_stride(1003);
     for (loads, access) in [("", Repacked), ("-threads_a", ByThreads)] {
         let spec = format!("bf16-kn-bf16-64x40x64-s4-w1-c1x1{loads}").parse().unwrap();
@@ -166,7 +172,9 @@ fn batches_are_multiplied_however_they_lie() {
         .with_a_batch_stride(32)
         .with_b_batch_stride(32)
         .with_d_batch_stride(40);
-    assert_eq!(check(heads, Element::Bf16, [0; 4]), accesses(InPlace, InPlace));
+    assert_eq!(check(heads, Element::Bf16, [0; 4]), accesses(ByThreads, ByThreads));
+    let by_tma = Config::for_spec("bf16-kk-bf16-64x40x64-s4-w1-c1x1".parse().unwrap());
+    assert_eq!(check_as(&by_tma, heads, [0; 4]), accesses(InPlace, InPlace));
     assert_eq!(
         check(problem(m, n).with_batch(2), Element::S8, [0; 4]),
         accesses(RepackedAlongK, RepackedAlongK)
