@@ -29,6 +29,11 @@ pub(super) const FINALISTS: usize = 4;
 const FIRST_TREES: usize = 160;
 const MORE_TREES: usize = 480;
 
+/// Direct kernels are near the best of the others if they are estimated to take up to so many times
+/// as long. That is three times the median error of their model (`scripts/fit-direct.py`, 971 timings
+/// of problems that it was not fitted to).
+const NEAR: f64 = 1.33;
+
 /// Choices with their estimates, fastest first. The iterator finds the next choice on demand;
 /// nothing is sorted in advance.
 pub struct Ranking<'r> {
@@ -174,7 +179,8 @@ impl<'r> Ranking<'r> {
         Ranking { groups: [finalists, better, corrected, others] }
     }
 
-    /// Adds the choices of direct kernels, whose estimates no trees correct.
+    /// Adds the choices of direct kernels, whose estimates no trees correct. Those that are not near
+    /// the best of all others come last.
     pub(crate) fn add_direct(
         &mut self,
         specs: impl IntoIterator<Item = &'r RatedSpec>,
@@ -183,8 +189,14 @@ impl<'r> Ranking<'r> {
         dependent_launch: Option<bool>,
     ) {
         let run = (Some(Split::Whole), Some(dependent_launch.unwrap_or(true)));
-        let [finalists, ..] = &mut self.groups;
-        specs.into_iter().for_each(|rated| estimate(rated, shape, device, run, finalists));
+        let mut direct = vec![];
+        specs.into_iter().for_each(|rated| estimate(rated, shape, device, run, &mut direct));
+        let [finalists, .., others] = &mut self.groups;
+        let least = finalists.iter().map(|choice| choice.cycles).fold(f64::INFINITY, f64::min);
+        let (near, far): (Vec<_>, Vec<_>) =
+            direct.into_iter().partition(|choice| choice.cycles <= NEAR * least);
+        finalists.extend(near);
+        others.extend(far);
     }
 
     /// Whether there is no choice at all.
