@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""Fits the constants of the cost model of direct kernels (crates/plan/src/heuristic/direct.rs) to stored timings, and prints them. Then
-says how far the model is from timings, and what the kernel that it finds best loses to the fastest of the direct kernels that were
-timed, for the problems that it was fitted to and for others.
+"""Fits the constants of the cost model of direct kernels (crates/plan/src/heuristic/direct.rs) to stored timings, and prints
+them. Then says how far the model is from timings, and what the kernel that it finds best loses to the fastest of the direct
+kernels that were timed, for the problems that it was fitted to and for others.
 
 Needs numpy and scipy.
 
@@ -20,7 +20,7 @@ from scipy.optimize import least_squares
 
 NOMINAL_MHZ = 1700
 SMS = 132
-# Megabytes per second of the memory of an H200, which the model's constant is for, and of the H100 that was measured.
+# Megabytes per second of the memory of an H200, for which the model's constant is, and of the H100 that was measured.
 MEMORY = {"NVIDIA H200": 4_814_304, "NVIDIA H100 80GB HBM3": 3_352_320}
 
 PROBLEM = re.compile(r"(?:bf16|f16)\S* (\w)(\w) (\d+)x(\d+)x(\d+)(?:\*(\d+))?$")

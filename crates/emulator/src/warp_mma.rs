@@ -65,7 +65,8 @@ impl WarpMmaStep {
     }
 }
 
-/// The elements in the bits of an operand's value, in the bits of the type in which they are summed.
+/// The elements in the bits of an operand's value, in the bits of the type in which they are
+/// summed.
 fn elements(operand: Element, bits: u64) -> Vec<u64> {
     if operand == Element::F64 {
         return vec![bits];

@@ -2,20 +2,20 @@
 //! it loads fragments of A and B from global memory to registers, multiplies them by warp MMAs, and
 //! stores D. Warps share nothing and wait for nothing but their loads.
 //!
-//! A lane takes four neighbouring depths of a step, where the MMA has two pairs that are eight apart:
-//! as A and B agree, only the order of summation changes. It loads them one by one, or two or four
-//! at once if they are neighbours in memory and begin at a multiple of their size.
+//! A lane takes four neighbouring depths of a step, where the MMA has two pairs that are eight
+//! apart: as A and B agree, only the order of summation changes. It loads them one by one, or two
+//! or four at once if they are neighbours in memory and begin at a multiple of their size.
 //!
 //! Most loads are not checked. A tile may extend beyond the lines and depths of a product. As long
 //! as it does not extend beyond the matrices of the batch, the loads get elements of other products
 //! or lines. What lies beyond K is masked, and what lies beyond M or N belongs to results that are
 //! not stored. The last products of a batch load element by element, and only what they have. So do
-//! all products of operands that do not lie at multiples of what lanes load at once.
+//! all products of operands that do not lie at multiples of what lanes load at once, and products
+//! whose matrices lie far apart: the memory between these may not be mapped.
 
 use pgemm_ir::{KernelBuilder, Occupancy, OperandMajor, Special, Val, WarpMma, ty};
 
 use crate::coordinates::TileOrigin;
-
 use crate::mainloop::Group;
 use crate::operands::MemoryMatrix;
 use crate::problem::{LaunchParameters, Problem};
@@ -29,6 +29,10 @@ const LANE_DEPTHS: u32 = DirectSpec::LANE_DEPTHS;
 
 /// Bytes of an element.
 const ELEMENT_BYTES: u32 = 2;
+
+/// Most bytes from one matrix of a batch to the next for tiles to extend into them. It is the
+/// smallest page that a GPU maps, so all bytes between two mapped ones are mapped.
+const PAGE_BYTES: u64 = 4096;
 
 /// Selects the low halves of two words, the first below the second.
 const LOW_HALVES: u32 = 0x5410;
@@ -71,8 +75,8 @@ struct LanePart<'k> {
     line: U32<'k>,
     /// Address of the lane's first element in the first stage.
     address: U64<'k>,
-    /// Whether no load of the tile leaves the matrices of the batch, and loads of the operand's width
-    /// are possible.
+    /// Whether no load of the tile leaves the matrices of the batch, and loads of the operand's
+    /// width are possible.
     is_inside: Val<'k, ty::Bool>,
 }
 
@@ -170,10 +174,13 @@ impl<'k> DirectKernel<'k> {
         let at = |line: U32<'k>, element: U32<'k>| {
             start + line.widen() * matrix.stride + element.widen() * size
         };
-        // The element behind the last one of the batch, and that behind the last one of the tile.
-        // There is a line even if K is 0.
+        // The address behind the last element that may be loaded, and that behind the last one of
+        // the tile. There is a line even if K is 0.
         let last_line = (matrix.lines.max(1) - 1).widen() * matrix.stride;
-        let end = matrix.address + matrix.batch_span + last_line + matrix.length.widen() * size;
+        let bytes = last_line + matrix.length.widen() * size;
+        let are_near = (bytes + PAGE_BYTES).ge(matrix.batch_stride);
+        let last = are_near.select(matrix.address + matrix.batch_span, start);
+        let end = last + bytes;
         let tile_k = self.spec.tile.k;
         let depths = self.depth.div_ceil(tile_k).max(1) * tile_k;
         let (address, reach) = match major {

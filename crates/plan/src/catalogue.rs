@@ -52,8 +52,8 @@ pub fn rated(
     })
 }
 
-/// The direct kernels for operands of these types and majors, which load so many elements of A and B
-/// at once, rated as by [`rated`].
+/// The direct kernels for operands of these types and majors that load so many elements of A and of
+/// B at once, rated as by [`rated`].
 fn rated_direct(
     operands: [Element; 2],
     output: Element,

@@ -369,14 +369,15 @@ fn l2_policies(choice: &Choice, problem: &Problem) -> L2Policies {
     L2Policies { a, b, d: L2Policy::Normal }
 }
 
-/// The problem as direct kernels see it, if one of them may be the fastest and the config allows it.
+/// The problem as direct kernels see it, if one of them may be the fastest and the config allows
+/// them.
 fn direct_access(problem: &Problem, config: &Config) -> Option<PlannedProblem> {
     let Problem { m, n, k, .. } = *problem;
     let allowed = config.split.is_none_or(|split| split == Split::Whole)
         && config.swapped != Some(true)
         && config.precision() == Precision::Full;
     let worthwhile = heuristic::may_be_direct([m, n, k].map(|extent| extent as u64));
-    PlannedProblem::direct(problem, config).filter(|_| allowed && worthwhile)
+    if allowed && worthwhile { PlannedProblem::direct(problem, config) } else { None }
 }
 
 /// The choice if the config names the kernel.

@@ -6,8 +6,8 @@ use crate::epilogue::EpilogueShape;
 use crate::spec::{Cluster, DirectSpec, MainloopSpec, Spec, Tile, WorkSource};
 use crate::tiles::staging::OutputMajor;
 
-/// Every direct kernel for operands of these types and majors, which loads so many elements of A and
-/// of B at once. There is none unless they have 16 bits.
+/// Every direct kernel for operands of these types and majors that loads so many elements of A and
+/// of B at once. There is none unless the operands are bf16 or f16.
 pub fn direct(
     [a, b]: [Element; 2],
     (a_major, b_major): (OperandMajor, OperandMajor),

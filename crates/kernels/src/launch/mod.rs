@@ -20,8 +20,8 @@ use crate::spec::Spec;
 pub const TMA_ALIGN_BYTES: u64 = 16;
 
 /// Fewest bytes from the first to the last element of an operand that threads load
-/// ([`Loader::Threads`](crate::Loader)) to shared memory. So many contain a whole 16-byte unit at any
-/// address. Direct kernels take any number.
+/// ([`Loader::Threads`](crate::Loader)) to shared memory. So many contain a whole 16-byte unit at
+/// any address. Direct kernels take any number.
 pub const LEAST_BYTES_FOR_THREADS: u64 = 31;
 
 /// A matrix in global memory, or one matrix for each product of a batch.

@@ -277,8 +277,8 @@ impl DirectSpec {
     /// Most steps of the MMA in a stage.
     pub const MOST_STEPS: u32 = 4;
 
-    /// The numbers of steps that a stage of any tile may have, and most registers of a lane for sums
-    /// and the loads of a step with which it may have one more, and another one.
+    /// Most steps of a stage of any tile. Stages may have one step more, and another one, if a lane
+    /// needs no more than so many registers for the tile's sums and the loads of a step.
     pub(crate) const FEW_STEPS: u32 = 2;
     pub(crate) const REGISTERS_OF_MORE_STEPS: [u32; 2] = [48, 36];
 

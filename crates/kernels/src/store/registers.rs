@@ -4,8 +4,8 @@
 //! any address and any leading dimension.
 //!
 //! Only the loads and stores exist in both variants in the code. C is added to all sums before the
-//! first store, as far as registers allow. C may be D, so the assembler does not move loads in front
-//! of stores.
+//! first store, as far as registers allow. C may be D, so the assembler does not move loads in
+//! front of stores.
 
 use std::ops::Range;
 
@@ -46,8 +46,8 @@ struct Place<'k> {
     batch: Val<'k, ty::U32>,
     /// Rows and columns of the matrix from the first element to its end.
     left: [Val<'k, ty::U32>; 2],
-    /// Whether all elements exist and can be moved as vectors, or whether those that exist are pairs
-    /// and can be stored as such. `None` if the kernel has no vector accesses.
+    /// Whether all elements exist and can be moved as vectors, or whether those that exist are
+    /// pairs and can be stored as such. `None` if the kernel has no vector accesses.
     in_vectors: Option<Val<'k, ty::Bool>>,
 }
 
@@ -59,8 +59,8 @@ impl<'k> RegisterOutput<'k> {
         RegisterOutput { vector, together, ..RegisterOutput::in_pairs(b, spec, groups) }
     }
 
-    /// The output for sums of these elements of a tile, two and two of which are neighbours in a row.
-    /// One group after the other is finished, which takes few registers.
+    /// The output for sums of these elements of a tile, two and two of which are neighbours in a
+    /// row. One group after the other is finished, which takes few registers.
     pub(crate) fn in_pairs(b: &'k KernelBuilder, spec: &Spec, groups: Vec<Group>) -> Self {
         RegisterOutput {
             b,
@@ -98,10 +98,17 @@ impl<'k> RegisterOutput<'k> {
                     Input::Parameter(place) => vec![problem.parameters[place]; count],
                     _ => vec![],
                 });
+                let output = self.spec.output;
                 self.either(&place, |in_vectors| match in_vectors {
-                    true if self.vector == PAIR => self.store_pairs(&place, group, to, &results),
+                    true if self.vector == PAIR => {
+                        self.store_existing(&place, group, to, &results, |to, [low, high]| {
+                            R::store_pair(b, to, output, [low, high]);
+                        });
+                    }
                     true => self.store_vectors(group, to, &results),
-                    false => self.store_elements(&place, group, to, &results),
+                    false => self.store_existing(&place, group, to, &results, |to, [result]| {
+                        R::store_element(b, to, output, result);
+                    }),
                 });
                 to = self.next_row(&problem.d, i, to);
             }
@@ -300,38 +307,21 @@ impl<'k> RegisterOutput<'k> {
         }
     }
 
-    fn store_pairs<R: Compute>(
+    /// Stores those results of a group that exist, `N` neighbours at a time.
+    fn store_existing<R: Compute, const N: usize>(
         &self,
         place: &Place<'k>,
         group: &Group,
         row: Val<'k, ty::U64>,
         results: &[Val<'k, R>],
-    ) {
-        let b = self.b;
-        let pairs = group.values.chunks(PAIR as usize).zip(results.as_chunks::<2>().0);
-        b.if_(place.left[0].ge(group.row + 1), || {
-            for (pair, results) in pairs {
-                let (column, _) = pair[0];
-                let to = row + self.bytes(column);
-                let store = || R::store_pair(b, to, self.spec.output, *results);
-                b.if_(place.left[1].ge(column + 1), store);
-            }
-        });
-    }
-
-    fn store_elements<R: Compute>(
-        &self,
-        place: &Place<'k>,
-        group: &Group,
-        row: Val<'k, ty::U64>,
-        results: &[Val<'k, R>],
+        store: impl Fn(Val<'k, ty::U64>, [Val<'k, R>; N]),
     ) {
         let b = self.b;
         b.if_(place.left[0].ge(group.row + 1), || {
-            for (&(column, _), &result) in group.values.iter().zip(results) {
+            for (values, results) in group.values.chunks(N).zip(results.as_chunks::<N>().0) {
+                let (column, _) = values[0];
                 let to = row + self.bytes(column);
-                let store = || R::store_element(b, to, self.spec.output, result);
-                b.if_(place.left[1].ge(column + 1), store);
+                b.if_(place.left[1].ge(column + 1), || store(to, *results));
             }
         });
     }

@@ -3,8 +3,9 @@
 use crate::assemblers::assemblers;
 use crate::common::{CPlace, Case};
 use crate::{check, spec};
+use pgemm_emulator::{Emulator, Memory, Options, Permission};
 use pgemm_ir::Element;
-use pgemm_kernels::{DirectSpec, GemmKernel, Spec, SpecError, catalogue};
+use pgemm_kernels::{DirectSpec, GemmKernel, MatrixArgument, Spec, SpecError, Work, catalogue};
 
 /// Every major and type of D, tiles of one block and large ones, all depths, and epilogues.
 const SPECS: [&str; 10] = [
@@ -106,5 +107,38 @@ fn what_they_lack_is_refused() {
     ] {
         let error: SpecError = spec(name).validate().unwrap_err();
         assert!(error.to_string().contains(reason), "{name}: {error}");
+    }
+}
+
+/// Tiles are larger than these products, and the memory between their matrices is not theirs.
+#[test]
+fn nothing_is_loaded_between_matrices_that_lie_far_apart() {
+    let name = "bf16-kk-f32-16x8x16-s0-direct1x1";
+    let gemm = GemmKernel::build(&spec(name)).unwrap();
+    let (m, n, k) = (5usize, 3usize, 7usize);
+    let mut memory = Memory::new();
+    let ones = |count: usize| 0x3f80u16.to_le_bytes().repeat(count);
+    let mut apart = |name: &str, elements: usize| {
+        let mut upload =
+            |name: &str, bytes: &[u8]| memory.upload(name, bytes, Permission::ReadOnly);
+        let first = upload(name, &ones(elements));
+        upload("memory between them", &[0; 1 << 16]);
+        let second = upload(name, &ones(elements));
+        MatrixArgument {
+            address: first,
+            leading_dimension: k as u64,
+            batch_stride: (second - first) / 2,
+        }
+    };
+    let (a, b) = (apart("A", m * k), apart("B", n * k));
+    let address = memory.upload("D", &[0xff; 2 * 5 * 3 * 4], Permission::ReadWrite);
+    let d = MatrixArgument { address, leading_dimension: n as u64, batch_stride: (m * n) as u64 };
+    let [rows, columns, depth] = [m, n, k].map(|extent| extent as u32);
+    let work = Work { m: rows, n: columns, k: depth, batch: 2, a, b, c: d, d, ..Work::default() };
+    let launch = gemm.bind(&work);
+    let emulator = Emulator::new(&gemm.kernel, &launch, &mut memory, Options::default()).unwrap();
+    emulator.run().unwrap_or_else(|report| panic!("{report}"));
+    for word in memory.read_raw(address, 2 * m * n * 4).unwrap().chunks_exact(4) {
+        assert_eq!(f32::from_le_bytes(word.try_into().unwrap()), k as f32);
     }
 }

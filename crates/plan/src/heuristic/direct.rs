@@ -1,5 +1,5 @@
-//! The cost model of direct kernels, each of whose warps has tiles of its own. A warp loads, adds up
-//! and stores one tile after the other, and an SM has as many warps as registers allow. So the
+//! The cost model of direct kernels, each of whose warps has tiles of its own. A warp loads, adds
+//! up and stores one tile after the other, and an SM has as many warps as registers allow. So the
 //! tiles of an SM are bound by the instructions and lines of their loads and stores, by the latency
 //! of a warp, and by the traffic of DRAM.
 

@@ -30,8 +30,8 @@ const FIRST_TREES: usize = 160;
 const MORE_TREES: usize = 480;
 
 /// Direct kernels are near the best of the others if they are estimated to take up to so many times
-/// as long. That is three times the median error of their model (`scripts/fit-direct.py`, 971 timings
-/// of problems that it was not fitted to).
+/// as long. That is three times the median error of their model (`scripts/fit-direct.py`, 971
+/// timings of problems that it was not fitted to).
 const NEAR: f64 = 1.33;
 
 /// Choices with their estimates, fastest first. The iterator finds the next choice on demand;
@@ -179,8 +179,8 @@ impl<'r> Ranking<'r> {
         Ranking { groups: [finalists, better, corrected, others] }
     }
 
-    /// Adds the choices of direct kernels, whose estimates no trees correct. Those that are not near
-    /// the best of all others come last.
+    /// Adds the choices of direct kernels, whose estimates no trees correct. Those that are not
+    /// near the best of all others come last.
     pub(crate) fn add_direct(
         &mut self,
         specs: impl IntoIterator<Item = &'r RatedSpec>,
