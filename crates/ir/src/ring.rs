@@ -49,11 +49,11 @@ pub struct RingCursor<'k> {
 /// Loads are no reason to free it:
 ///
 /// ```compile_fail,E0308
-/// # use pgemm_ir::{KernelBuilder, Ring};
-/// # fn consumer<'k>(b: &'k KernelBuilder, ring: &Ring) {
+/// # use pgemm_ir::{KernelBuilder, Release, Ring};
+/// # fn consumer<'k>(b: &'k KernelBuilder, ring: &Ring, to: Release<'k>) {
 /// let cursor = ring.start(b);
 /// let slot = ring.wait_full(b, cursor);
-/// ring.release_after_loads(b, slot); // expected `LoadSlot`, found `ReadSlot`
+/// ring.release_after_loads(b, slot, to); // expected `LoadSlot`, found `ReadSlot`
 /// # }
 /// ```
 ///
@@ -238,19 +238,22 @@ impl Ring {
         to: Release<'k>,
     ) {
         let empty = barrier(b, self.empty, retired.into_inner().stage);
-        b.at_caller(|| match to {
-            Release::Here { first_lane } => b.if_(first_lane, || empty.mbarrier_arrive()),
-            Release::Cluster { arrives, rank } => {
-                b.if_(arrives, || empty.in_cta(rank).mbarrier_arrive());
-            }
-        });
+        b.at_caller(|| to.arrive(b, empty));
     }
 
-    /// Consumer warp: frees a stage of this CTA that its lanes have read with loads. The whole
-    /// warp.
+    /// Consumer warp: frees a stage that its lanes have read with loads. The whole warp.
     #[track_caller]
-    pub fn release_after_loads<'k>(&self, b: &'k KernelBuilder, slot: LoadSlot<'k>) {
-        arrive_after_accesses(b, barrier(b, self.empty, slot.stage));
+    pub fn release_after_loads<'k>(
+        &self,
+        b: &'k KernelBuilder,
+        slot: LoadSlot<'k>,
+        to: Release<'k>,
+    ) {
+        let empty = barrier(b, self.empty, slot.stage);
+        b.at_caller(|| {
+            order_accesses(b);
+            to.arrive(b, empty);
+        });
     }
 }
 
@@ -270,14 +273,23 @@ fn barrier<'k>(
 }
 
 /// The first lane arrives for the warp, whose loads and stores come before later copies to the
-/// stage. A barrier alone does not order these: on an H200 the copy that refilled a stage overtook
-/// the last loads from it.
+/// stage.
 #[track_caller]
 fn arrive_after_accesses<'k>(b: &'k KernelBuilder, barrier: Val<'k, ty::Smem>) {
     b.at_caller(|| {
+        order_accesses(b);
+        b.if_(b.special(Special::Lane).eq(0), || barrier.mbarrier_arrive());
+    });
+}
+
+/// Orders the accesses of all lanes of a warp before an arrival of one of them, and so before later
+/// copies to the stage. A barrier alone does not order these: on an H200 the copy that refilled a
+/// stage overtook the last loads from it.
+#[track_caller]
+fn order_accesses(b: &KernelBuilder) {
+    b.at_caller(|| {
         b.fence_proxy_async();
         b.warp_sync();
-        b.if_(b.special(Special::Lane).eq(0), || barrier.mbarrier_arrive());
     });
 }
 
@@ -337,6 +349,19 @@ pub enum Release<'k> {
         /// The lane's CTA rank.
         rank: Val<'k, ty::U32>,
     },
+}
+
+impl<'k> Release<'k> {
+    /// Arrives at the producers' barriers for a stage.
+    #[track_caller]
+    fn arrive(self, b: &'k KernelBuilder, empty: Val<'k, ty::Smem>) {
+        b.at_caller(|| match self {
+            Release::Here { first_lane } => b.if_(first_lane, || empty.mbarrier_arrive()),
+            Release::Cluster { arrives, rank } => {
+                b.if_(arrives, || empty.in_cta(rank).mbarrier_arrive());
+            }
+        });
+    }
 }
 
 impl<'k> Carried<'k> for RingCursor<'k> {

@@ -8,6 +8,7 @@ use pgemm_ir::{
 };
 
 use crate::compute::{AtomicSum, Compute, ConvertsTo};
+use crate::coordinates::CtaPlace;
 use crate::direct::DirectKernel;
 use crate::fixup::staged::StagedFixup;
 use crate::fixup::threads::ThreadFixup;
@@ -162,12 +163,12 @@ fn declare<'k>(b: &'k KernelBuilder, spec: &Spec) -> Result<Declared<'k>, CuteEr
         },
         MainloopSpec::Dmma(dmma) => {
             let tiles = [spec.a_tile().staged()?, spec.b_tile().staged()?];
-            let mainloop = || DmmaMainloop::declare(b, spec, dmma);
+            let mainloop = |cta| DmmaMainloop::declare(b, spec, dmma, cta);
             declare_registers::<ty::F64, _>(b, spec, &tiles, mainloop)
         }
         MainloopSpec::Ffma(ffma) => {
             let tiles = spec.line_tiles(ffma).map(|tile| tile.staged());
-            let mainloop = || Ok(FfmaMainloop::declare(b, spec, ffma));
+            let mainloop = |_| Ok(FfmaMainloop::declare(b, spec, ffma));
             declare_registers::<ty::F32, _>(b, spec, &tiles, mainloop)
         }
         MainloopSpec::Direct(direct) => Ok(declare_direct(b, spec, direct)),
@@ -221,7 +222,7 @@ fn declare_registers<'k, R, M>(
     b: &'k KernelBuilder,
     spec: &Spec,
     tiles: &[StageTile],
-    mainloop: impl FnOnce() -> Result<M, CuteError>,
+    mainloop: impl FnOnce(Option<CtaPlace<'k>>) -> Result<M, CuteError>,
 ) -> Result<Declared<'k>, CuteError>
 where
     R: Compute,
@@ -229,13 +230,14 @@ where
 {
     let params = Params::<Quantity>::new(b);
     let launch = LaunchParameters::<R>::declare(&params, spec, &Boxes::new(tiles, None));
-    let mainloop = mainloop()?;
+    let scheduler = launch.scheduler.placed();
+    let mainloop = mainloop(scheduler.in_cluster())?;
     let output = RegisterTiles {
         b,
         output: RegisterOutput::new(b, spec, &mainloop),
-        fixup: ThreadFixup::new(b, spec, launch.scheduler, launch.workspace),
+        fixup: ThreadFixup::new(b, spec, scheduler, launch.workspace),
     };
-    let source = LaunchSource::new(b, launch.scheduler, launch.problem);
+    let source = LaunchSource::new(b, scheduler, launch.problem);
     let parameters = params.into_quantities().into_iter().map(Parameter::Problem);
     Ok(compose(spec, parameters.collect(), Composition { b, source, mainloop, output }))
 }

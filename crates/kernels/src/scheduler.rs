@@ -140,6 +140,11 @@ impl<'k> Scheduler<'k> {
         self.cta
     }
 
+    /// This CTA's rank in its cluster.
+    pub(crate) fn rank(&self) -> Val<'k, ty::U32> {
+        self.cta.map_or(self.b.constant(0), |cta| cta.n * self.cluster.m + cta.m)
+    }
+
     /// Runs `body` for each segment of this CTA.
     #[track_caller]
     pub(crate) fn for_each_segment<C: Carried<'k>>(

@@ -150,8 +150,7 @@ impl<'k> StagedFixup<'k> {
     fn share(&self, segment: &Segment<'k>, warpgroup: &Warpgroup<'k>) -> Share<'k> {
         let (b, scheduler) = (self.b, &self.scheduler);
         let (parts, ctas) = (self.spec.parts(), self.spec.cluster.size());
-        let rank =
-            scheduler.in_cluster().map_or(b.constant(0), |cta| cta.n * self.spec.cluster.m + cta.m);
+        let rank = scheduler.rank();
         let counters = (segment.tile * ctas + rank) * parts + warpgroup.part;
         let all_counters = scheduler.split_tiles() * (ctas * parts * COUNTER_BYTES);
         let align = super::PARTIALS_ALIGN;

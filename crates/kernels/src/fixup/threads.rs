@@ -6,7 +6,8 @@
 //! Results are the same bit for bit on every run. No thread waits for a CTA that may not be
 //! running. Counters wrap, so that they are left at zero.
 //!
-//! The slot of a worker's share of a tile is worker + tile, as in [`super::staged`].
+//! The slot of a worker's share of a tile is worker + tile, as in [`super::staged`]. Each CTA of a
+//! cluster has slots and counters of its own.
 
 use pgemm_ir::{AtomicOp, KernelBuilder, Order, Scope, Special, Val, WARPGROUP_THREADS, ty};
 
@@ -49,10 +50,11 @@ fn at_once(spec: &Spec, sums: u32) -> u32 {
 
 /// The memory for partial sums of a launch.
 pub(super) fn workspace(spec: &Spec, work: &Work) -> Workspace {
-    let (tiles, workers) = (u64::from(work.split_tiles), u64::from(work.workers));
-    let counters = tiles * u64::from(threads(spec) * COUNTER_BYTES);
+    let [tiles, workers, ctas] =
+        [work.split_tiles, work.workers, spec.cluster.size()].map(u64::from);
+    let counters = tiles * ctas * u64::from(threads(spec) * COUNTER_BYTES);
     let counters = counters.next_multiple_of(PARTIALS_ALIGN.into());
-    let slots = (tiles + workers) * u64::from(slot_bytes(spec));
+    let slots = (tiles + workers) * ctas * u64::from(slot_bytes(spec));
     Workspace { bytes: counters + slots, zeroed: counters }
 }
 
@@ -61,6 +63,8 @@ pub(crate) struct ThreadFixup<'k> {
     b: &'k KernelBuilder,
     scheduler: Scheduler<'k>,
     workspace: Val<'k, ty::U64>,
+    /// CTAs of a cluster.
+    ctas: u32,
     threads: u32,
     slot_bytes: u32,
     element_bytes: u32,
@@ -81,6 +85,7 @@ impl<'k> ThreadFixup<'k> {
             b,
             scheduler,
             workspace,
+            ctas: spec.cluster.size(),
             threads,
             slot_bytes: slot_bytes(spec),
             element_bytes: spec.accumulator().bytes(),
@@ -97,14 +102,16 @@ impl<'k> ThreadFixup<'k> {
     ) -> (Vec<Val<'k, S>>, Val<'k, ty::Bool>) {
         let (b, scheduler, bytes) = (self.b, &self.scheduler, self.element_bytes);
         let thread = b.special(Special::Thread) - WARPGROUP_THREADS;
-        let all_counters = scheduler.split_tiles() * (self.threads * COUNTER_BYTES);
+        let rank = scheduler.rank();
+        let all_counters = scheduler.split_tiles() * (self.ctas * self.threads * COUNTER_BYTES);
         let partials = self
             .workspace
             .byte_offset(all_counters.div_ceil(PARTIALS_ALIGN) * PARTIALS_ALIGN)
             .byte_offset(thread * bytes);
         let contributors = scheduler.contributors(segment.tile);
         let slot = |worker: Val<'k, ty::U32>| {
-            partials + (segment.tile + worker).widen() * u64::from(self.slot_bytes)
+            let index = (segment.tile + worker) * self.ctas + rank;
+            partials + index.widen() * u64::from(self.slot_bytes)
         };
         let place = |value: usize| value as u32 * self.threads * bytes;
 
@@ -112,7 +119,8 @@ impl<'k> ThreadFixup<'k> {
         for (value, sum) in sums.iter().enumerate() {
             b.store_global(own.byte_offset(place(value)), [*sum]);
         }
-        let counter = (segment.tile * self.threads + thread) * COUNTER_BYTES;
+        let counter = segment.tile * self.ctas + rank;
+        let counter = (counter * self.threads + thread) * COUNTER_BYTES;
         let counter = self.workspace.byte_offset(counter);
         let end = contributors.count - 1;
         let arrived = b.atomic(AtomicOp::Inc, counter, end, Order::AcquireRelease, Scope::Gpu);

@@ -54,7 +54,8 @@ pub(super) fn multiply<'k, F: Fragments<'k>>(
     segment: &Segment<'k>,
     cursor: RingCursor<'k>,
 ) -> (F::Sums, RingCursor<'k>) {
-    let ring = fragments.operands().ring();
+    let operands = fragments.operands();
+    let ring = operands.ring();
     // Multiplies all steps of a stage but the last. The fragments of the last step are then in
     // registers, so the stage is free.
     let all_but_last = |sums: &mut F::Sums, first: F::StepFragments, slot: LoadSlot<'k>| {
@@ -62,7 +63,7 @@ pub(super) fn multiply<'k, F: Fragments<'k>>(
         let steps = 1..fragments.steps();
         let last = steps
             .fold(first, |current, step| fragments.step(consumer, sums, current, (stage, step)));
-        ring.release_after_loads(b, slot);
+        operands.release_after_loads(slot);
         last
     };
     let slot = fragments.wait(cursor);

@@ -7,7 +7,7 @@ mod batch;
 mod lines;
 
 use pgemm_ir::{
-    Copies, KernelBuilder, OperandMajor, ReadSlot, RegionId, RegionKind, Release, Retired, Ring,
+    Copies, KernelBuilder, LoadSlot, OperandMajor, ReadSlot, RegionId, RegionKind, Release, Retired, Ring,
     RingCursor, SmemRequest, Special, Val, WARPGROUP_WARPS, ty,
 };
 
@@ -366,8 +366,18 @@ impl<'k> Operands<'k> {
 
     /// Consumer warp: frees a stage after the MMAs that read it have retired.
     pub(crate) fn release(&self, retired: Retired<ReadSlot<'k>>) {
+        self.ring.release(self.b, retired, self.producers());
+    }
+
+    /// Consumer warp: frees a stage that it has read with loads.
+    pub(crate) fn release_after_loads(&self, slot: LoadSlot<'k>) {
+        self.ring.release_after_loads(self.b, slot, self.producers());
+    }
+
+    /// The producers that fill the stages of this CTA.
+    fn producers(&self) -> Release<'k> {
         let lane = self.b.special(Special::Lane);
-        let to = match self.cta {
+        match self.cta {
             None => Release::Here { first_lane: lane.eq(0) },
             Some(cta) => {
                 // The lane is the rank of a CTA. CTAs of this row load parts of our A, and CTAs of
@@ -377,8 +387,7 @@ impl<'k> Operands<'k> {
                 let arrives = lane.lt(self.shape.size()) & (fills_a | fills_b);
                 Release::Cluster { arrives, rank: lane }
             }
-        };
-        self.ring.release(self.b, retired, to);
+        }
     }
 }
 

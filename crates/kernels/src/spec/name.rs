@@ -76,6 +76,9 @@ impl fmt::Display for Spec {
             }
             MainloopSpec::Dmma(DmmaSpec { warps, depth }) => {
                 write!(f, "-w{}x{}-k{depth}", warps.m, warps.n)?;
+                if self.cluster != Cluster::NONE {
+                    write!(f, "-c{}x{}", self.cluster.m, self.cluster.n)?;
+                }
             }
             MainloopSpec::Ffma(FfmaSpec { thread, warps }) => {
                 write!(f, "-t{}x{}-w{}x{}", thread.m, thread.n, warps.m, warps.n)?;
@@ -186,6 +189,11 @@ fn parse(name: &str) -> Option<Spec> {
             spec.epilogue = EpilogueShape::from_suffix(text)?;
         } else if part == SCALED {
             spec.scaled = true;
+        } else if let (MainloopSpec::Dmma(_), Some(cluster)) =
+            (&spec.mainloop, part.strip_prefix('c'))
+        {
+            let [m, n] = numbers(cluster)?;
+            spec.cluster = Cluster { m, n };
         } else if let MainloopSpec::Wgmma(wgmma) = &mut spec.mainloop {
             if let Some((_, side)) = GATED.into_iter().find(|(name, _)| *name == part) {
                 wgmma.gated = Some(side);

@@ -328,9 +328,10 @@ impl Spec {
     /// Refuses features that kernels which store D from registers do not have.
     fn validate_plain(&self) -> Result<(), SpecError> {
         let kernels = if self.is_direct() { "direct" } else { self.a.name() };
-        if self.cluster != Cluster::NONE {
+        if self.cluster != Cluster::NONE && !matches!(self.mainloop, MainloopSpec::Dmma(_)) {
             return self.refuse("a cluster", format!("{kernels} kernels do not have"));
         }
+        self.validate_cluster()?;
         if self.scaled {
             return self.refuse("scales", format!("{kernels} kernels do not have"));
         }

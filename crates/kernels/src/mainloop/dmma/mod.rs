@@ -11,7 +11,7 @@ use pgemm_ir::{
 use self::fragment::{Block, Load, Orders, Reader};
 use super::Mainloop;
 use super::pipelined::{self, Fragments, Step};
-use crate::coordinates::Segment;
+use crate::coordinates::{CtaPlace, Segment};
 use crate::layout::evaluate;
 use crate::mainloop::{Group, RegisterSums};
 use crate::operands::Operands;
@@ -78,11 +78,12 @@ impl<'k> DmmaMainloop<'k> {
         b: &'k KernelBuilder,
         spec: &Spec,
         dmma: &DmmaSpec,
+        cta: Option<CtaPlace<'k>>,
     ) -> Result<Self, CuteError> {
         let mma = dmma.mma();
         let (a_tile, b_tile) = (spec.a_tile(), spec.b_tile());
         let tiles = vec![(Side::M, a_tile.staged()?), (Side::N, b_tile.staged()?)];
-        let operands = Operands::declare(b, spec, tiles, dmma.warps.count(), None);
+        let operands = Operands::declare(b, spec, tiles, dmma.warps.count(), cta);
         let orders = Orders::new(spec.a_major, spec.b_major, dmma.depth)?;
         let warp_tile = dmma.warp_tile(spec.tile);
         let read = |index, tile: OperandTile, reader: Reader, lines: [u32; 2]| {
