@@ -22,6 +22,12 @@ const FEWEST_SUMS_OF_EIGHT: u32 = 32;
 /// Fewest and most stages of f64 kernels.
 const DMMA_STAGES: [u32; 2] = [4, 12];
 
+/// Clusters of f64 kernels, as CTAs along M and N, and the most elements of their tiles. CTAs of
+/// small tiles load much for each multiply-add. Larger tiles gain nothing (one survey: 96×128 at
+/// 4096³ and three other problems of many tiles took from 1 % less to 2 % more time in pairs).
+const DMMA_CLUSTERS: [(u32, u32); 5] = [(2, 1), (1, 2), (4, 1), (1, 4), (2, 2)];
+const MOST_ELEMENTS_IN_CLUSTERS: u32 = 64 * 64;
+
 /// Depth of a stage.
 const FFMA_TILE_K: u32 = 16;
 
@@ -71,13 +77,21 @@ fn spec(
 }
 
 /// Every f64 spec for operands of these majors: all tiles of whole blocks that are legal, with the
-/// warps that read the least of shared memory and the deepest ring that fits.
+/// warps that read the least of shared memory and the deepest ring that fits. Small tiles are in
+/// clusters, too.
 pub(super) fn dmma(a_major: OperandMajor, b_major: OperandMajor) -> impl Iterator<Item = Spec> {
     let block = DmmaSpec::BLOCK_LINES;
     let lines = move || (block..=MOST_BOX_LINES).step_by(block as usize);
     let tiles = lines().flat_map(move |m| lines().map(move |n| (m, n)));
-    tiles.flat_map(move |tile| {
+    let alone = tiles.flat_map(move |tile| {
         DMMA_WARPS.into_iter().flat_map(move |grids| dmma_of(tile, grids, (a_major, b_major)))
+    });
+    alone.flat_map(|spec| {
+        let is_small = spec.tile.m * spec.tile.n <= MOST_ELEMENTS_IN_CLUSTERS;
+        let clusters = DMMA_CLUSTERS.into_iter().filter(move |_| is_small);
+        let clusters = clusters.map(|(m, n)| Cluster { m, n });
+        let all = [Cluster::NONE].into_iter().chain(clusters);
+        all.map(move |cluster| Spec { cluster, ..spec }).filter(|spec| spec.validate().is_ok())
     })
 }
 

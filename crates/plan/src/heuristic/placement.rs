@@ -113,6 +113,11 @@ impl TilePlacement {
         Decomposition::new(self.tiles(), self.k_tiles, self.clusters, split)
     }
 
+    /// Whether there are clusters, and more cluster tiles than run at once.
+    pub(super) fn is_beyond_one_wave_of_clusters(&self) -> bool {
+        self.cluster_size > 1 && self.tiles() > self.clusters
+    }
+
     /// Cluster tiles of all products.
     pub(super) fn tiles(&self) -> u64 {
         tiles_of(self.rows, self.columns, self.batch)

@@ -226,6 +226,9 @@ fn estimate<'r>(
     all: &mut Vec<Estimated<'r>>,
 ) {
     let placement = TilePlacement::new(rated.spec, shape, device);
+    if rated.spec.wgmma().is_none() && placement.is_beyond_one_wave_of_clusters() {
+        return;
+    }
     let raster_rows = placement.raster_rows;
     let estimate = rated.estimator(&placement);
     let mut add = |split| {

@@ -48,12 +48,13 @@ pub(super) struct RegisterModel<'c> {
     constants: &'c RegisterConstants,
     /// Bytes of an element.
     bytes: f64,
-    /// Bytes of a stage, extents of a tile of D, and the sums of a thread.
-    stage_bytes: f64,
+    /// Bytes that a CTA loads for a stage, extents of a cluster tile, and the sums of a thread.
+    loaded_bytes: f64,
     tile: [f64; 2],
     sums: f64,
-    /// CTAs that work on one SM at the same time.
+    /// CTAs that work on one SM at the same time, and CTAs of a cluster.
     ctas_per_sm: u32,
+    cluster_size: u64,
     /// Cycles of a stage and of an epilogue if the CTA has the SM to itself.
     stage: f64,
     epilogue: f64,
@@ -101,21 +102,26 @@ impl<'c> RegisterModel<'c> {
         let tile = [spec.tile.m, spec.tile.n].map(f64::from);
         let elements = tile[0] * tile[1];
         let stage_bytes = f64::from(spec.stage_bytes());
+        // CTAs of a cluster load parts of the operands that they share.
+        let cluster = [spec.cluster.m, spec.cluster.n].map(f64::from);
+        let lines = tile[0] / cluster[1] + tile[1] / cluster[0];
+        let loaded_bytes = stage_bytes * lines / (tile[0] + tile[1]);
         let ctas_per_sm = spec.working_ctas_per_sm();
         let math = math * constants.math_factor;
         let alone = if spec.consumers() == 1 { constants.four_warps_factor } else { 1.0 };
         let shared = (read * bytes + stage_bytes) / constants.smem_bytes_per_cycle;
-        let fill = stage_bytes / constants.l2_bytes_per_cycle;
+        let fill = loaded_bytes / constants.l2_bytes_per_cycle;
         let late = constants.load_latency / f64::from(spec.stages);
         let busy = [math, shared, fill].map(fourth_power).into_iter().sum::<f64>();
         let of_cta = fourth_power(alone * math) - fourth_power(math) + fourth_power(late);
         RegisterModel {
             constants,
             bytes,
-            tile,
-            stage_bytes,
+            tile: [tile[0] * cluster[0], tile[1] * cluster[1]],
+            loaded_bytes,
             sums: elements / f64::from(spec.consumers() * WARPGROUP_THREADS),
             ctas_per_sm,
+            cluster_size: u64::from(spec.cluster.size()),
             stage: (busy + of_cta).sqrt().sqrt() + constants.stage_cycles,
             epilogue: constants.epilogue_cycles + constants.epilogue_cycles_per_element * elements,
             busy_stage: busy.sqrt().sqrt(),
@@ -132,7 +138,8 @@ impl<'c> RegisterModel<'c> {
     }
 
     /// The whole tiles, or the workers, that the busiest SM gets of so many. Each CTA gets one in
-    /// turn. A launch of no more CTAs than SMs puts one on each.
+    /// turn. A launch of no more CTAs than SMs puts one on each. If there are clusters, these are
+    /// clusters and the SMs that a cluster takes.
     fn of_busiest_sm(&self, units: u64, sms: u64) -> u64 {
         let at_once = u64::from(self.ctas_per_sm);
         if units <= sms {
@@ -148,7 +155,8 @@ impl<'c> RegisterModel<'c> {
         let constants = self.constants;
         let work = placement.decompose(run.split);
         let Decomposition { tiles, k_tiles, split_tiles, workers, .. } = work;
-        let (sms, at_once) = (u64::from(placement.sms), u64::from(self.ctas_per_sm));
+        let at_once = u64::from(self.ctas_per_sm);
+        let sms = placement.clusters / at_once;
         // The whole tiles and the workers of one SM.
         let whole = tiles - split_tiles;
         let [whole_of_sm, workers_of_sm] =
@@ -179,8 +187,13 @@ impl<'c> RegisterModel<'c> {
         // The busiest pair's fraction of the work is also its fraction of the DRAM traffic. Every
         // pair gets a unit before any gets a second. A slower memory than an H200's takes longer
         // once many pairs read from it.
-        let pairs = (sms / 2).max(1);
-        let in_pair = of_both([whole, workers].map(|units| units.div_ceil(pairs)));
+        let pairs = (sms * self.cluster_size / 2).max(1);
+        let in_pair = of_both([whole, workers].map(|units| match self.cluster_size {
+            1 => units.div_ceil(pairs),
+            _ => units.div_ceil(sms),
+        }));
+        // A larger cluster takes several pairs.
+        let in_pair = in_pair * (2.0 / self.cluster_size as f64).min(1.0);
         let all_stages = (tiles.max(1) * k_tiles) as f64;
         let of_pair = (in_pair / all_stages).max(placement.memory_factor / pairs as f64);
         let read = placement.read(self.bytes);
@@ -188,8 +201,8 @@ impl<'c> RegisterModel<'c> {
             placement.missed(&work, self.tile, self.bytes, run.raster_rows)
         } else {
             // Tiles that began together are ever further apart.
-            let ctas = (tiles + workers).min(sms * at_once) as f64;
-            let apart = constants.drift * k_tiles as f64 * ctas * self.stage_bytes;
+            let ctas = (tiles + workers).min(placement.clusters) * self.cluster_size;
+            let apart = constants.drift * k_tiles as f64 * ctas as f64 * self.loaded_bytes;
             let again = read - placement.operands(self.bytes).into_iter().sum::<f64>();
             again.max(0.0) * part_missed(apart)
         };
@@ -231,7 +244,7 @@ impl<'c> RegisterModel<'c> {
             line_bytes: 1.0,
             busiest: in_pair / all_stages * pairs as f64,
             stages: of_both([whole_of_sm, workers_of_sm]),
-            occupied: ((tiles - split_tiles + workers) as f64 / (sms * at_once) as f64).min(1.0),
+            occupied: ((tiles - split_tiles + workers) as f64 / placement.clusters as f64).min(1.0),
             results: results / (traffic + missed),
             missed: missed / (traffic + missed),
         }

@@ -61,7 +61,8 @@ fn check_absent(base: &Spec, config: &Config) -> Result<()> {
         return Ok(());
     }
     let (Config { cluster, schedule, .. }, output) = (config, base.output);
-    if let Some(cluster) = cluster.filter(|cluster| *cluster != Cluster::NONE) {
+    let has_none = !matches!(base.mainloop, MainloopSpec::Dmma(_));
+    if let Some(cluster) = cluster.filter(|cluster| has_none && *cluster != Cluster::NONE) {
         return Err(PlanError::NoClusters { cluster, output });
     }
     if let Some(Schedule::PingPong) = schedule {
