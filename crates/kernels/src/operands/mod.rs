@@ -7,7 +7,7 @@ mod batch;
 mod lines;
 
 use pgemm_ir::{
-    Copies, KernelBuilder, LoadSlot, OperandMajor, ReadSlot, RegionId, RegionKind, Release, Retired, Ring,
+    Copies, Element, KernelBuilder, LoadSlot, OperandMajor, ReadSlot, RegionId, RegionKind, Release, Retired, Ring,
     RingCursor, SmemRequest, Special, Val, WARPGROUP_WARPS, ty,
 };
 
@@ -29,6 +29,10 @@ const LOADING_WARPS: u32 = WARPGROUP_WARPS;
 /// Maximum number of TMA copies of a tile that are unrolled. More copies become a loop, since
 /// unrolled copies would take more registers than a producer has.
 const MOST_UNROLLED_COPIES: usize = 4;
+
+/// The same of multicast copies of f64 elements. Kernels of them copy the other operand in many
+/// boxes, too, and ptxas 13.0 spills 4 bytes with three or four boxes.
+const MOST_UNROLLED_MULTICASTS_OF_F64: usize = 2;
 
 /// An operand in global memory.
 #[derive(Clone)]
@@ -322,7 +326,12 @@ impl<'k> Operands<'k> {
         let (b, tile) = (self.b, &self.list[index].tile);
         let destination = self.stage(index, stage);
         let Some(share) = share else {
-            return tile.copy(b, map, copies, destination, [line, k, matrix]);
+            let most = MOST_UNROLLED_COPIES;
+            return tile.copy(b, map, copies, destination, [line, k, matrix], most);
+        };
+        let most_unrolled = match tile.tensor_map.element {
+            Element::F64 => MOST_UNROLLED_MULTICASTS_OF_F64,
+            _ => MOST_UNROLLED_COPIES,
         };
         match tile.slice {
             Some((lines, bytes)) => {
@@ -333,7 +342,25 @@ impl<'k> Operands<'k> {
                 };
                 let slice = destination.offset(share.index * bytes);
                 copies.slices(share.peers, share.mask, |copies| {
-                    tile.copy(b, map, copies, slice, place);
+                    tile.copy(b, map, copies, slice, place, most_unrolled);
+                });
+            }
+            None if (tile.boxes.len() as u32).is_multiple_of(share.peers) => {
+                // Each peer copies every so many boxes, which are at equal distances.
+                let number = |i: Val<'k, ty::U32>| i * share.peers + share.index;
+                let copy = |i: Val<'k, ty::U32>, copies: &Copies<'k>| {
+                    let [_, step, ..] = tile.boxes[..] else { return };
+                    let place = [step.mn, step.k, step.bytes].map(|step| number(i) * step);
+                    tile.copy_box(map, copies, destination, [line, k, matrix], place);
+                };
+                let own = tile.boxes.len() as u32 / share.peers;
+                copies.slices(share.peers, share.mask, |copies| {
+                    if own as usize > most_unrolled {
+                        return copies.repeat(own, copy);
+                    }
+                    for i in 0..own {
+                        copy(b.constant(i), copies);
+                    }
                 });
             }
             None => {
@@ -342,11 +369,7 @@ impl<'k> Operands<'k> {
                 // its empty barrier, which also counts the peers' consumers.
                 let boxes = tile.boxes.len() as u32;
                 for (number, place) in (0..boxes).zip(&tile.boxes) {
-                    let turn = if boxes.is_multiple_of(share.peers) {
-                        b.constant(number % share.peers)
-                    } else {
-                        (stage * boxes + number) % share.peers
-                    };
+                    let turn = (stage * boxes + number) % share.peers;
                     let my_turn = turn.eq(share.index);
                     copies.in_turn(my_turn, share.mask, |copies| {
                         tile.copy_box(map, copies, destination, [line, k, matrix], place.values(b));
@@ -416,10 +439,11 @@ impl StageTile {
         copies: &Copies<'k>,
         destination: Val<'k, ty::Smem>,
         origin: [Val<'k, ty::U32>; 3],
+        most_unrolled: usize,
     ) {
         // All boxes are at equal distances.
         if let [_, step, ..] = self.boxes[..]
-            && self.boxes.len() > MOST_UNROLLED_COPIES
+            && self.boxes.len() > most_unrolled
         {
             copies.repeat(self.boxes.len() as u32, |i, copies| {
                 let place = [i * step.mn, i * step.k, i * step.bytes];

@@ -151,6 +151,11 @@ impl OperandTile {
         })
     }
 
+    /// Whether peers neither copy slices of equal size nor as many spans as each other.
+    pub(crate) fn is_shared_unevenly(&self) -> bool {
+        self.slice_lines().is_none() && !self.spans().is_multiple_of(self.peers.max(1))
+    }
+
     fn offset_bytes(&self, layout: &Layout, mn: u32, k: u32) -> Result<u32, CuteError> {
         Ok(layout.index((mn, k))? as u32 * self.element.bytes())
     }
