@@ -23,11 +23,13 @@ const FEWEST_SUMS_OF_EIGHT: u32 = 32;
 /// Fewest and most stages of f64 kernels.
 const DMMA_STAGES: [u32; 2] = [4, 12];
 
-/// Clusters of f64 kernels, as CTAs along M and N, and the most elements of their tiles. CTAs of
-/// small tiles load much for each multiply-add. Larger tiles gain nothing (one survey: 96×128 at
-/// 4096³ and three other problems of many tiles took from 1 % less to 2 % more time in pairs).
+/// Clusters of f64 kernels, as CTAs along M and N, the most elements of their tiles, and the
+/// fewest stages of their rings. CTAs of small tiles load much for each multiply-add. With more
+/// kernels, the fastest takes 0.2 % less in the mean of 80 problems with few tiles
+/// (`2026-11-26-exact-few-tiles-clusters-*`).
 const DMMA_CLUSTERS: [(u32, u32); 5] = [(2, 1), (1, 2), (4, 1), (1, 4), (2, 2)];
 const MOST_ELEMENTS_IN_CLUSTERS: u32 = 64 * 64;
+const FEWEST_STAGES_IN_CLUSTERS: u32 = 11;
 
 /// Depth of a stage.
 const FFMA_TILE_K: u32 = 16;
@@ -88,8 +90,9 @@ pub(super) fn dmma(a_major: OperandMajor, b_major: OperandMajor) -> impl Iterato
         DMMA_WARPS.into_iter().flat_map(move |grids| dmma_of(tile, grids, (a_major, b_major)))
     });
     alone.flat_map(|spec| {
-        let is_small = spec.tile.m * spec.tile.n <= MOST_ELEMENTS_IN_CLUSTERS;
-        let clusters = DMMA_CLUSTERS.into_iter().filter(move |_| is_small);
+        let has_clusters = spec.tile.m * spec.tile.n <= MOST_ELEMENTS_IN_CLUSTERS
+            && spec.stages >= FEWEST_STAGES_IN_CLUSTERS;
+        let clusters = DMMA_CLUSTERS.into_iter().filter(move |_| has_clusters);
         let clusters = clusters.map(|(m, n)| Cluster { m, n });
         let all = [Cluster::NONE].into_iter().chain(clusters);
         let even = |spec: &Spec| {

@@ -7,8 +7,8 @@ mod batch;
 mod lines;
 
 use pgemm_ir::{
-    Copies, Element, KernelBuilder, LoadSlot, OperandMajor, ReadSlot, RegionId, RegionKind, Release, Retired, Ring,
-    RingCursor, SmemRequest, Special, Val, WARPGROUP_WARPS, ty,
+    Copies, Element, KernelBuilder, LoadSlot, OperandMajor, ReadSlot, RegionId, RegionKind,
+    Release, Retired, Ring, RingCursor, SmemRequest, Special, Val, WARPGROUP_WARPS, ty,
 };
 
 pub(crate) use self::batch::BatchMap;
