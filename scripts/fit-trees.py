@@ -92,7 +92,7 @@ PARAMETERS = {
     "allow_writing_files": False,
     "verbose": False,
 }
-PARAMETERS_OF_REGISTERS = PARAMETERS | {"iterations": 1600, "learning_rate": 0.05}
+PARAMETERS_OF_REGISTERS = PARAMETERS | {"iterations": 2400, "learning_rate": 0.06}
 PARAMETERS_OF_TILES = PARAMETERS | {
     "iterations": 120,
     "learning_rate": 0.35,
