@@ -1,4 +1,4 @@
-//! Reads of lines at addresses that are not multiples of 16 bytes. Threads load two neighbouring
+//! Reads of lines at addresses that are not multiples of 16 bytes, and transposition in registers. Threads load two neighbouring
 //! 16-byte units and shift the bytes between them into place. At the ends of a matrix they load
 //! element by element.
 
@@ -89,4 +89,31 @@ pub(crate) fn masks<'k>(b: &'k KernelBuilder, bytes: Val<'k, ty::U32>) -> Words<
         // A shift beyond the word leaves zero, and one less than that has all bits set.
         (b.constant::<ty::U32>(1) << (of_word * 8)) - 1
     })
+}
+
+/// For each element of a chunk, the word or words that it forms with the elements of the
+/// neighbouring lines.
+pub(crate) fn across<'k>(lines: &[Words<'k>], size: u32) -> Vec<Vec<Val<'k, ty::U32>>> {
+    match (size, lines) {
+        (1, [a, b, c, d]) => (0..4)
+            .flat_map(|word| {
+                // Bytes 0, 1 and 2, 3 of both lines, alternately.
+                let pairs = |x: &Words<'k>, y: &Words<'k>| {
+                    [0x5140, 0x7362].map(|selector| x[word].permute_bytes(y[word], selector))
+                };
+                let (above, below) = (pairs(a, b), pairs(c, d));
+                [0, 1].into_iter().flat_map(move |half| {
+                    [0x5410, 0x7632]
+                        .map(|selector| vec![above[half].permute_bytes(below[half], selector)])
+                })
+            })
+            .collect(),
+        (2, [a, b]) => (0..4)
+            .flat_map(|word| {
+                [0x5410, 0x7632].map(|selector| vec![a[word].permute_bytes(b[word], selector)])
+            })
+            .collect(),
+        (8, [words]) => words.chunks(2).map(<[_]>::to_vec).collect(),
+        (_, lines) => lines.iter().flatten().map(|word| vec![*word]).collect(),
+    }
 }

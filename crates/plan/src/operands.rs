@@ -2,8 +2,8 @@
 //! before.
 //!
 //! TMA reads lines that begin at multiples of 16 bytes, and wgmma reads tf32 and 8-bit operands
-//! along k only. An operand that TMA cannot read is loaded by threads of the GEMM kernel, repacked
-//! into a supported layout by a kernel before it, or split into the terms of its precision. The
+//! along k only. An operand that TMA or wgmma cannot read is loaded by threads of the GEMM kernel,
+//! repacked into a supported layout by a kernel before it, or split into the terms of its precision. The
 //! planner then plans the problem as the kernel sees it: a [`PlannedProblem`]. A problem with a
 //! column-major D is planned as its transpose. There can be several ways to access the operands.
 
@@ -360,9 +360,10 @@ fn majors_of(element: Element) -> Majors {
     Product::of(element, element).map_or(Majors::K, |product| product.majors)
 }
 
-/// The possible accesses of an operand, in place first. There is one, with two exceptions. tf32
+/// The possible accesses of an operand, in place first. There is one, with three exceptions. tf32
 /// operands that are not K-major have two, because kernels can read one such operand through
-/// registers. Operands that are not aligned may be loaded by threads.
+/// registers. Operands that are not aligned may be loaded by threads, and so may those of 8 bits
+/// that are not K-major, which threads transpose.
 fn possible_accesses(
     operand: OperandLayout,
     element: Element,
@@ -381,7 +382,11 @@ fn possible_accesses(
         (_, Majors::KOrAFromRegisters) if in_place => {
             return vec![OperandAccess::InPlace, OperandAccess::RepackedAlongK];
         }
-        (_, Majors::KOrAFromRegisters | Majors::K) => return vec![OperandAccess::RepackedAlongK],
+        (_, Majors::KOrAFromRegisters) => return vec![OperandAccess::RepackedAlongK],
+        (_, Majors::K) => {
+            let turned = staged_by_threads_if_possible(operand, element, lines);
+            return [OperandAccess::RepackedAlongK].into_iter().chain(turned).collect();
+        }
     }
     if in_place {
         return vec![OperandAccess::InPlace];
@@ -394,8 +399,7 @@ fn possible_accesses(
 /// The access of an operand that threads of a kernel load, if a kernel does that. TMA may be able
 /// to read the operand too.
 fn by_threads_if_possible(operand: OperandLayout, element: Element) -> Option<OperandAccess> {
-    let major = operand.major == Major::K || majors_of(element) == Majors::Any;
-    let possible = element.bytes() <= Loader::MOST_ELEMENT_BYTES && major && operand.step == 1;
+    let possible = element.bytes() <= Loader::MOST_ELEMENT_BYTES && operand.step == 1;
     possible.then_some(OperandAccess::ByThreads)
 }
 

@@ -71,12 +71,7 @@ pub(super) struct TileLines<'k, 'o> {
     b: &'k KernelBuilder,
     tile: &'o ChunkedTile,
     matrix: MemoryMatrix<'k>,
-    /// Address of element (0, 0) of the product's matrix, and the address after its last element.
-    start: Val<'k, ty::U64>,
-    end: Val<'k, ty::U64>,
-    /// Addresses of the first and the last of its 16-byte units that lie in the span of the batch.
-    /// Units that it shares with its neighbours are among them.
-    units: [Val<'k, ty::U64>; 2],
+    units: MatrixUnits<'k>,
     /// The tile's first element along M or N.
     first: Val<'k, ty::U32>,
     /// The thread's line in a pass, and its chunk of this line.
@@ -91,8 +86,51 @@ pub(super) struct TileLines<'k, 'o> {
     at: Val<'k, ty::U64>,
 }
 
+/// The 16-byte units of a product's matrix. Units that it shares with its neighbours are among
+/// them, if they lie in the span of the batch.
+#[derive(Clone, Copy)]
+pub(super) struct MatrixUnits<'k> {
+    /// Address of element (0, 0), and the address after the last element.
+    pub(super) start: Val<'k, ty::U64>,
+    pub(super) end: Val<'k, ty::U64>,
+    /// Addresses of the first and the last unit.
+    pub(super) first: Val<'k, ty::U64>,
+    last: Val<'k, ty::U64>,
+}
+
+impl<'k> MatrixUnits<'k> {
+    /// The units of the product at `origin`, with elements of `size` bytes.
+    pub(super) fn new(matrix: &MemoryMatrix<'k>, origin: TileOrigin<'k>, size: u32) -> Self {
+        let start = matrix.address + origin.batch.widen() * matrix.batch_stride;
+        let last_line = (matrix.lines - 1).widen() * matrix.stride;
+        let bytes = last_line + matrix.length.widen() * u64::from(size);
+        let batch_end = matrix.address + matrix.batch_span + bytes;
+        let first = ((matrix.address + 15) & !15).max(start & !15);
+        let end = start + bytes;
+        let last = (batch_end & !15).min((end + 15) & !15) - 16;
+        MatrixUnits { start, end, first, last }
+    }
+
+    /// Loads the unit that begins `at` bytes behind the first, or the first one if there is no such
+    /// unit or none is wanted.
+    pub(super) fn load(
+        &self,
+        b: &'k KernelBuilder,
+        at: Val<'k, ty::U64>,
+        wanted: Val<'k, ty::Bool>,
+    ) -> Words<'k> {
+        let there = ((self.last - self.first).ge(at) & wanted).select(at, 0);
+        b.load_global::<ty::U32, 4>(self.first + there)
+    }
+
+    /// Whether addresses from `from` to before `to` leave the units.
+    pub(super) fn are_left_by(&self, [from, to]: [Val<'k, ty::U64>; 2]) -> Val<'k, ty::Bool> {
+        from.lt(self.first) | (self.last + 16).lt(to)
+    }
+}
+
 /// The two units of a chunk.
-type ChunkUnits<'k> = (Vec<Val<'k, ty::U32>>, Vec<Val<'k, ty::U32>>);
+pub(super) type ChunkUnits<'k> = (Vec<Val<'k, ty::U32>>, Vec<Val<'k, ty::U32>>);
 
 /// The two units of each chunk of a thread.
 pub(super) type Units<'k> = Vec<ChunkUnits<'k>>;
@@ -106,14 +144,7 @@ impl<'k, 'o> TileLines<'k, 'o> {
         origin: TileOrigin<'k>,
     ) -> Self {
         let size = tile.element_bytes;
-        let start = matrix.address + origin.batch.widen() * matrix.batch_stride;
-        let last_line = (matrix.lines - 1).widen() * matrix.stride;
-        let bytes = last_line + matrix.length.widen() * u64::from(size);
-        let batch_end = matrix.address + matrix.batch_span + bytes;
-        let first_unit = ((matrix.address + 15) & !15).max(start & !15);
-        let end = start + bytes;
-        let last_unit = (batch_end & !15).min((end + 15) & !15) - 16;
-
+        let units = MatrixUnits::new(&matrix, origin, size);
         let chunks = tile.span_bytes / CHUNK_BYTES;
         let thread = b.special(Special::Thread);
         let (line, chunk) = (thread / chunks, thread % chunks);
@@ -124,20 +155,18 @@ impl<'k, 'o> TileLines<'k, 'o> {
             OperandMajor::Mn => (line, first + element),
         };
         let bytes = element.widen() * u64::from(size);
-        let address = start + first_line.widen() * matrix.stride + bytes;
+        let address = units.start + first_line.widen() * matrix.stride + bytes;
         TileLines {
             b,
             tile,
             matrix,
-            start,
-            end,
-            units: [first_unit, last_unit],
+            units,
             first,
             line,
             chunk,
             offset: swizzled(thread * CHUNK_BYTES, tile.swizzle),
             shift: address.low_word() & 15,
-            at: (address & !15) - first_unit,
+            at: (address & !15) - units.first,
         }
     }
 
@@ -157,19 +186,14 @@ impl<'k, 'o> TileLines<'k, 'o> {
         exists: Val<'k, ty::Bool>,
         mut before: impl FnMut(usize),
     ) -> Units<'k> {
-        let (b, tile) = (self.b, self.tile);
-        let [first_unit, last_unit] = self.units;
-        let last = last_unit - first_unit;
+        let tile = self.tile;
         let depth = match tile.major {
             OperandMajor::K => k.widen() * u64::from(tile.element_bytes),
             OperandMajor::Mn => k.widen() * self.matrix.stride,
         };
         let next_unit = self.shift.ne(0).select::<ty::U64>(16, 0);
         let pass_bytes = self.matrix.stride * u64::from(tile.lines_of_pass());
-        let load = |at: Val<'k, ty::U64>| {
-            let there = (last.ge(at) & exists).select(at, 0);
-            b.load_global::<ty::U32, 4>(first_unit + there).to_vec()
-        };
+        let load = |at| self.units.load(self.b, at, exists).to_vec();
         let mut at = self.at + depth;
         let mut units = vec![];
         for (index, pass) in tile.passes().into_iter().enumerate() {
@@ -284,14 +308,14 @@ impl<'k, 'o> TileLines<'k, 'o> {
     /// Whether elements of the product's matrix are in a unit which is partly outside of the span
     /// of the batch. Most products of a batch have none.
     pub(super) fn is_at_end(&self) -> Val<'k, ty::Bool> {
-        self.leave_units([self.start, self.end])
+        self.units.are_left_by([self.units.start, self.units.end])
     }
 
     /// Stores those chunks of the stage that begins at `k` again that have elements in such a unit.
     /// Only stages at both ends of the batch have some.
     pub(super) fn store_ends(&self, stage: Val<'k, ty::Smem>, k: Val<'k, ty::U32>) {
         let b = self.b;
-        b.if_(self.leave_units(self.reach(k)), || {
+        b.if_(self.units.are_left_by(self.reach(k)), || {
             b.scope("ends", || {
                 for pass in self.tile.passes() {
                     self.store_end(stage, k, pass);
@@ -300,19 +324,13 @@ impl<'k, 'o> TileLines<'k, 'o> {
         });
     }
 
-    /// Whether addresses from `from` to before `to` leave the units.
-    fn leave_units(&self, [from, to]: [Val<'k, ty::U64>; 2]) -> Val<'k, ty::Bool> {
-        let [first_unit, last_unit] = self.units;
-        from.lt(first_unit) | (last_unit + 16).lt(to)
-    }
-
     /// Addresses of the first element and after the last one of the stage that begins at `k`.
     fn reach(&self, k: Val<'k, ty::U32>) -> [Val<'k, ty::U64>; 2] {
         let (tile, matrix) = (self.tile, self.matrix);
         let [line, element] = self.corner(k);
         let address = |line: Val<'k, ty::U32>, element: Val<'k, ty::U32>| {
             let bytes = element.widen() * u64::from(tile.element_bytes);
-            self.start + line.widen() * matrix.stride + bytes
+            self.units.start + line.widen() * matrix.stride + bytes
         };
         let last_line = matrix.lines.min(line + tile.lines) - 1;
         let end = address(last_line, matrix.length.min(element + tile.length()));
@@ -327,11 +345,10 @@ impl<'k, 'o> TileLines<'k, 'o> {
         let line = line + self.line + pass.index * tile.lines_of_pass();
         let valid = self.valid_bytes(k, pass.span);
         let element = element + tile.along_line(pass.span) + self.chunk * (CHUNK_BYTES / size);
-        let address = self.start + line.widen() * matrix.stride + element.widen() * u64::from(size);
-        let [first_unit, last_unit] = self.units;
-        let last = (address + valid.widen() - 1) & !15;
-        let inside = address.ge(first_unit) & last_unit.ge(last);
-        b.if_(line.lt(matrix.lines) & valid.ne(0) & !inside, || {
+        let bytes = element.widen() * u64::from(size);
+        let address = self.units.start + line.widen() * matrix.stride + bytes;
+        let leaves = self.units.are_left_by([address, address + valid.widen()]);
+        b.if_(line.lt(matrix.lines) & valid.ne(0) & leaves, || {
             let step = b.constant(u64::from(size));
             let words = gather(b, address, step, valid / size - 1, size);
             let masks = masks(b, valid);

@@ -1,10 +1,11 @@
 //! The operands of a stage. They are a list of tiles that lie next to each other in each stage of
 //! the ring. A loader fills them by TMA and needs one thread. In a cluster, CTAs load parts of the
 //! tiles that they share, and multicast them. Operands that TMA cannot read are loaded by the
-//! threads of the producer's warpgroup ([`lines`]).
+//! threads of the producer's warpgroup ([`lines`]), which transpose them if need be ([`turned`]).
 
 mod batch;
 mod lines;
+mod turned;
 
 use pgemm_ir::{
     Copies, Element, KernelBuilder, LoadSlot, OperandMajor, ReadSlot, RegionId, RegionKind,
@@ -14,11 +15,13 @@ use pgemm_ir::{
 pub(crate) use self::batch::BatchMap;
 pub(crate) use self::lines::MemoryMatrix;
 use self::lines::{TileLines, Units};
+use self::turned::TurnedLines;
 use crate::coordinates::{CtaPlace, Segment, TileOrigin};
 use crate::quantity::Side;
 use crate::spec::{Cluster, Loader, Spec};
 use crate::tiles::chunked::ChunkedTile;
 use crate::tiles::operand::{BoxPlace, StageTile};
+use crate::tiles::turned::TurnedTile;
 
 /// Alignment of operand tiles in bytes. It is the period of the 128-byte swizzle.
 const OPERAND_ALIGN: u32 = 1024;
@@ -74,8 +77,88 @@ struct StagedOperand {
     side: Side,
     tile: StageTile,
     region: RegionId,
-    /// The chunks that threads load. `None` if TMA loads the operand.
-    chunks: Option<ChunkedTile>,
+    /// What threads load. `None` if TMA loads the operand.
+    by_threads: Option<LoadedTile>,
+}
+
+/// The part of a stage's tile that each thread loads.
+enum LoadedTile {
+    /// Chunks of lines.
+    Lines(ChunkedTile),
+    /// Blocks, which threads transpose.
+    Turned(TurnedTile),
+}
+
+/// The loads of an operand's tile by threads, for one item.
+enum TileLoads<'k, 'o> {
+    Lines(TileLines<'k, 'o>),
+    Turned(TurnedLines<'k, 'o>),
+}
+
+impl<'k, 'o> TileLoads<'k, 'o> {
+    fn new(
+        b: &'k KernelBuilder,
+        tile: &'o LoadedTile,
+        side: Side,
+        matrix: MemoryMatrix<'k>,
+        origin: TileOrigin<'k>,
+    ) -> Self {
+        match tile {
+            LoadedTile::Lines(tile) => {
+                TileLoads::Lines(TileLines::new(b, tile, side, matrix, origin))
+            }
+            LoadedTile::Turned(tile) => {
+                TileLoads::Turned(TurnedLines::new(b, tile, side, matrix, origin))
+            }
+        }
+    }
+
+    /// Starts the loads of the stage that begins at `k`, in parts, each after `before`. If the stage
+    /// does not exist, these are loads of a unit of the matrix.
+    fn load(
+        &self,
+        k: Val<'k, ty::U32>,
+        exists: Val<'k, ty::Bool>,
+        before: impl FnMut(usize),
+    ) -> Units<'k> {
+        match self {
+            TileLoads::Lines(lines) => lines.load(k, exists, before),
+            TileLoads::Turned(blocks) => blocks.load(k, exists, before),
+        }
+    }
+
+    /// Stores a part of the stage that begins at `k`.
+    fn store(&self, stage: Val<'k, ty::Smem>, k: Val<'k, ty::U32>, part: usize, units: &Units<'k>) {
+        match self {
+            TileLoads::Lines(lines) => lines.store(stage, k, part, units),
+            TileLoads::Turned(blocks) => blocks.store(stage, k, part, units),
+        }
+    }
+
+    /// Stores all parts of the last stage of a tile, which begins at `k`.
+    fn store_last(&self, stage: Val<'k, ty::Smem>, k: Val<'k, ty::U32>, units: &Units<'k>) {
+        match self {
+            TileLoads::Lines(lines) => lines.store_last(stage, k, units),
+            TileLoads::Turned(blocks) => blocks.store_last(stage, k, units),
+        }
+    }
+
+    /// Whether elements of the product's matrix are in a unit which is partly outside of the span of
+    /// the batch.
+    fn is_at_end(&self) -> Val<'k, ty::Bool> {
+        match self {
+            TileLoads::Lines(lines) => lines.is_at_end(),
+            TileLoads::Turned(blocks) => blocks.is_at_end(),
+        }
+    }
+
+    /// Stores those elements of the stage that begins at `k` again that are in such a unit.
+    fn store_ends(&self, stage: Val<'k, ty::Smem>, k: Val<'k, ty::U32>) {
+        match self {
+            TileLoads::Lines(lines) => lines.store_ends(stage, k),
+            TileLoads::Turned(blocks) => blocks.store_ends(stage, k),
+        }
+    }
 }
 
 /// The operands of a kernel, and the ring that holds their tiles.
@@ -108,12 +191,17 @@ impl<'k> Operands<'k> {
             let request = SmemRequest::whole(spec.stages * tile.bytes, OPERAND_ALIGN);
             let name = names.next().unwrap_or("operand");
             let region = b.region(name, RegionKind::Data(tile.tensor_map.element), request);
-            let by_threads = spec.loader(side) == Loader::Threads;
-            let chunks = by_threads.then(|| ChunkedTile::new(&tile));
-            StagedOperand { side, tile, region, chunks }
+            let by_threads = match spec.loader(side) {
+                Loader::Tma => None,
+                Loader::Threads if spec.turns(side) => {
+                    Some(LoadedTile::Turned(TurnedTile::new(&tile)))
+                }
+                Loader::Threads => Some(LoadedTile::Lines(ChunkedTile::new(&tile))),
+            };
+            StagedOperand { side, tile, region, by_threads }
         };
         let list: Vec<StagedOperand> = tiles.into_iter().map(&mut staged).collect();
-        let by_threads = list.iter().filter(|operand| operand.chunks.is_some()).count();
+        let by_threads = list.iter().filter(|operand| operand.by_threads.is_some()).count();
         // Each warp that reads a stage frees it in every CTA that loads parts of the stage.
         let senders = spec.cluster.m + spec.cluster.n - 1;
         let ring = Ring::new(b, "ring", spec.stages, readers * senders);
@@ -157,7 +245,7 @@ impl<'k> Operands<'k> {
 
     /// Whether threads load an operand. [`load`](Self::load) is then for the producer's warpgroup.
     pub(crate) fn are_loaded_by_threads(&self) -> bool {
-        self.list.iter().any(|operand| operand.chunks.is_some())
+        self.list.iter().any(|operand| operand.by_threads.is_some())
     }
 
     /// Loader: fills a stage for each k-tile of a segment of the tile at `origin`. There is one
@@ -221,9 +309,8 @@ impl<'k> Operands<'k> {
         let has_copies = matrices.iter().any(|matrix| matrix.map().is_some());
         let mut tiles = vec![];
         for (index, (operand, matrix)) in self.list.iter().zip(matrices).enumerate() {
-            if let (OperandMatrix::Memory(matrix), Some(chunks)) = (matrix, &operand.chunks) {
-                let tile = TileLines::new(b, chunks, operand.side, *matrix, origin);
-                tiles.push((index, tile));
+            if let (OperandMatrix::Memory(matrix), Some(tile)) = (matrix, &operand.by_threads) {
+                tiles.push((index, TileLoads::new(b, tile, operand.side, *matrix, origin)));
             }
         }
         let k_of = |k_tile: Val<'k, ty::U32>| (segment.k_first + k_tile) * self.depth;
@@ -259,7 +346,7 @@ impl<'k> Operands<'k> {
             let exists = next.lt(segment.k_count);
             let mut loaded = vec![];
             let cursor =
-                pass_on(k_tile, cursor, &mut |number, tile: &TileLines<'k, '_>, stage, k| {
+                pass_on(k_tile, cursor, &mut |number, tile: &TileLoads<'k, '_>, stage, k| {
                     let store = |chunk| tile.store(stage, k, chunk, &units[number]);
                     loaded.push(tile.load(k_of(next), exists, store));
                 });
@@ -287,7 +374,7 @@ impl<'k> Operands<'k> {
             return cursor;
         }
         b.scope("load", || {
-            pass_on(count, cursor, &mut |number, tile: &TileLines<'k, '_>, stage, k| {
+            pass_on(count, cursor, &mut |number, tile: &TileLoads<'k, '_>, stage, k| {
                 tile.store_last(stage, k, &units[0][number]);
             })
         })

@@ -8,7 +8,7 @@ use pgemm_ir::{Special, Val, ty};
 
 use super::job::{Job, Tile};
 use super::matrix::{BATCH, THREADS, TRANSPOSED_BYTES, TRANSPOSED_LINES};
-use crate::shift::Words;
+use crate::shift::across;
 use crate::tiles::chunked::CHUNK_BYTES;
 
 /// Number of neighbouring threads along the source's lines, and number of chunks of a row of the
@@ -63,32 +63,5 @@ pub(super) fn transpose<'k>(job: &Job<'k>, tile: Tile<'k>, smem: Val<'k, ty::Sme
         let line = tile.column * TRANSPOSED_LINES + row;
         let words = b.load_shared::<ty::U32, 4>(smem.offset(row * TRANSPOSED_BYTES).offset(place));
         job.result.store(b, line, result_column, words);
-    }
-}
-
-/// For each element of a chunk, the word or words that it forms with the elements of the
-/// neighbouring lines.
-fn across<'k>(lines: &[Words<'k>], size: u32) -> Vec<Vec<Val<'k, ty::U32>>> {
-    match (size, lines) {
-        (1, [a, b, c, d]) => (0..4)
-            .flat_map(|word| {
-                // Bytes 0, 1 and 2, 3 of both lines, alternately.
-                let pairs = |x: &Words<'k>, y: &Words<'k>| {
-                    [0x5140, 0x7362].map(|selector| x[word].permute_bytes(y[word], selector))
-                };
-                let (above, below) = (pairs(a, b), pairs(c, d));
-                [0, 1].into_iter().flat_map(move |half| {
-                    [0x5410, 0x7632]
-                        .map(|selector| vec![above[half].permute_bytes(below[half], selector)])
-                })
-            })
-            .collect(),
-        (2, [a, b]) => (0..4)
-            .flat_map(|word| {
-                [0x5410, 0x7632].map(|selector| vec![a[word].permute_bytes(b[word], selector)])
-            })
-            .collect(),
-        (8, [words]) => words.chunks(2).map(<[_]>::to_vec).collect(),
-        (_, lines) => lines.iter().flatten().map(|word| vec![*word]).collect(),
     }
 }

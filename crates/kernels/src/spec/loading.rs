@@ -100,6 +100,7 @@ impl Spec {
     fn loads_of(&self, registers: u32) -> [u32; 2] {
         // Such kernels have one operand on each side.
         let passes = [Side::M, Side::N].map(|side| match self.loader(side) {
+            Loader::Threads if self.turns(side) => self.operand_tile(side).turned_chunks(),
             Loader::Threads => self.operand_tile(side).pass_count(),
             Loader::Tma => 0,
         });

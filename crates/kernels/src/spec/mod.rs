@@ -176,6 +176,27 @@ impl Spec {
         }
     }
 
+    /// The major of the operand that lies along a side of D, in memory.
+    pub(super) fn major(&self, side: Side) -> OperandMajor {
+        match side {
+            Side::M => self.a_major,
+            Side::N => self.b_major,
+        }
+    }
+
+    /// Whether the threads that load an operand transpose it, since wgmma reads it along K only.
+    pub fn turns(&self, side: Side) -> bool {
+        let majors = Product::of(self.a, self.b).map(|product| product.majors);
+        self.major(side) == OperandMajor::Mn
+            && majors == Some(Majors::K)
+            && self.loader(side) == Loader::Threads
+    }
+
+    /// The major of an operand in shared memory.
+    pub(crate) fn staged_major(&self, side: Side) -> OperandMajor {
+        if self.turns(side) { OperandMajor::K } else { self.major(side) }
+    }
+
     /// Whether threads load an operand.
     pub fn threads_load(&self) -> bool {
         [Side::M, Side::N].into_iter().any(|side| self.loader(side) == Loader::Threads)
@@ -255,13 +276,15 @@ impl Spec {
     /// The A tile of one stage in shared memory, as tensor cores read it.
     pub fn a_tile(&self) -> OperandTile {
         let peers = self.cluster.n;
-        OperandTile::new(self.a, self.a_major, self.tile.m, self.stored_tile_k(), peers)
+        let major = self.staged_major(Side::M);
+        OperandTile::new(self.a, major, self.tile.m, self.stored_tile_k(), peers)
     }
 
     /// The B tile of one stage in shared memory, as tensor cores read it.
     pub fn b_tile(&self) -> OperandTile {
         let peers = self.cluster.m;
-        OperandTile::new(self.b, self.b_major, self.tile.n, self.stored_tile_k(), peers)
+        let major = self.staged_major(Side::N);
+        OperandTile::new(self.b, major, self.tile.n, self.stored_tile_k(), peers)
     }
 
     /// The A and B tiles of one stage in shared memory, as threads of an FFMA kernel read them.

@@ -39,13 +39,14 @@ impl Spec {
         let product = Product::of(a, b)
             .filter(|product| product.outputs.contains(&output))
             .ok_or(SpecError::Types { a, b, output })?;
-        for (operand, element, major) in [("A", a, self.a_major), ("B", b, self.b_major)] {
+        for (operand, element, side) in [("A", a, Side::M), ("B", b, Side::N)] {
             let legal = match product.majors {
                 Majors::Any => true,
-                Majors::KOrAFromRegisters if operand == "A" => self.can_read_a_from_registers(),
-                Majors::KOrAFromRegisters | Majors::K => false,
+                Majors::KOrAFromRegisters if side == Side::M => self.can_read_a_from_registers(),
+                Majors::KOrAFromRegisters => false,
+                Majors::K => self.turns(side),
             };
-            if major == OperandMajor::Mn && !legal {
+            if self.major(side) == OperandMajor::Mn && !legal {
                 return Err(SpecError::Major { operand, element });
             }
         }

@@ -65,6 +65,11 @@ impl OperandTile {
         self.k
     }
 
+    /// Lines of the dimension that is not contiguous.
+    pub(crate) fn lines(&self) -> u32 {
+        self.extents().1
+    }
+
     /// Extents along the contiguous dimension and the other, in elements.
     fn extents(&self) -> (u32, u32) {
         match self.major {

@@ -106,8 +106,8 @@ impl<'k, S: AtomicSum> WgmmaMainloop<'k, S> {
             n: spec.tile.n,
             a: spec.a,
             b: spec.b,
-            a_major: spec.a_major,
-            b_major: spec.b_major,
+            a_major: spec.staged_major(Side::M),
+            b_major: spec.staged_major(Side::N),
             accumulator: match (spec.accumulator(), wgmma.summation) {
                 (Element::S32, _) => Type::S32,
                 (_, Summation::F16) => Type::B32,
