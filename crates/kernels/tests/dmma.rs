@@ -248,7 +248,8 @@ fn every_kernel_of_the_catalogue_is_exact_on_integers() {
     let specs = catalogue::all().filter(|spec| matches!(spec.mainloop, MainloopSpec::Dmma(_)));
     for (index, spec) in specs.enumerate() {
         let dmma = GemmKernel::build(&spec).unwrap_or_else(|error| panic!("{error}"));
-        let (m, n) = (spec.tile.m as usize + 3, spec.tile.n as usize * 2 - 5);
+        let [rows, columns] = [spec.tile.m * spec.cluster.m, spec.tile.n * spec.cluster.n];
+        let (m, n) = (rows as usize + 3, columns as usize * 2 - 5);
         let k = (spec.stages as usize + 1) * spec.tile.k as usize - 9;
         let c = [C::None, C::Apart, C::InPlace][index % 3];
         let beta = if c == C::None { 0.0 } else { 3.0 };

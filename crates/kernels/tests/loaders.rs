@@ -13,7 +13,7 @@ use pgemm_emulator::{Options, Schedule as Order};
 use pgemm_kernels::{GemmKernel, LEAST_BYTES_FOR_THREADS, Signature, Spec, SpecError};
 
 /// Every major, both operands and each alone, all depths of a stage, one and two consumers.
-const SPECS: [&str; 22] = [
+const SPECS: [&str; 30] = [
     "bf16-kk-bf16-64x64x64-s4-w1-c1x1-threads_ab",
     "bf16-kn-bf16-64x64x64-s4-w1-c1x1-threads_ab",
     "bf16-mk-f32-64x64x64-s4-w1-c1x1-threads_ab",
@@ -36,6 +36,14 @@ const SPECS: [&str; 22] = [
     "f16-kkm-f32-64x40x64-s3-w1-c1x1-threads_a",
     "s8-kk-s32-64x32x128-s3-w1-c1x1-threads_ab",
     "e4m3-kk-bf16-64x40x128-s3-w1-c1x1-threads_ab",
+    "s8-mn-s32-64x32x128-s6-w1-c1x1-threads_ab",
+    "s8-mn-s32-64x64x64-s4-w1-c1x1-threads_ab",
+    "s8-mk-s32-128x48x128-s4-w2-c2x1-threads_a",
+    "s8-kn-s32-64x64x256-s3-w1-c1x1-threads_b",
+    "e4m3-kn-bf16-64x72x128-s4-w1-c1x2-p128-threads_ab",
+    "e4m3-mn-bf16-128x24x128-s4-w2-c1x1-threads_ab",
+    "e4m3-mkm-bf16-64x24x256-s4-w1-c1x1-threads_a",
+    "s8-kn-s32-256x144x128-s3-w2-c1x4-threads_b",
 ];
 
 fn spec(name: &str) -> Spec {
@@ -77,8 +85,13 @@ fn tiles_are_split_and_products_batched() {
 /// beyond the matrices.
 #[test]
 fn products_may_be_smaller_than_a_tile() {
-    for (majors, off) in ["kk", "kn", "mk", "mn"].iter().zip([0, 1, 3, 7]) {
-        let name = format!("bf16-{majors}-bf16-64x24x64-s3-w1-c1x1-threads_ab");
+    let offsets = [0, 1, 3, 7];
+    let with_offsets = ["kk", "kn", "mk", "mn"].iter().zip(offsets);
+    for ((majors, off), types) in with_offsets.flat_map(|with| [(with, "bf16"), (with, "e4m3")]) {
+        let name = match types {
+            "bf16" => format!("bf16-{majors}-bf16-64x24x64-s3-w1-c1x1-threads_ab"),
+            _ => format!("e4m3-{majors}-bf16-64x24x128-s3-w1-c1x1-threads_ab"),
+        };
         for (m, n, k) in [(23, 23, 23), (17, 5, 64), (40, 24, 65)] {
             let case = Case { m, n, k, operands_off: off, ..Case::ragged(&spec(&name), [1, 1], 1) };
             check(&name, Case { clusters: 2, ..case.batch(5, [false; 3]) });
@@ -89,7 +102,9 @@ fn products_may_be_smaller_than_a_tile() {
 #[test]
 fn lines_may_be_shorter_than_a_chunk() {
     // Several lines then begin in the first and end in the last 16 bytes of the matrix.
-    for name in ["bf16-kk-bf16-64x64x64-s4-w1-c1x1-threads_ab", SPECS[1], SPECS[3], SPECS[10]] {
+    for name in
+        ["bf16-kk-bf16-64x64x64-s4-w1-c1x1-threads_ab", SPECS[1], SPECS[3], SPECS[10], SPECS[22]]
+    {
         let spec = spec(name);
         for (m, n, k) in [(11, 16, 3), (32, 48, 1), (3, 8, 65), (1, 16, 31)] {
             assert!(u64::from(m * k * spec.a.bytes()) >= LEAST_BYTES_FOR_THREADS);

@@ -342,6 +342,11 @@ impl PlannedProblem {
         Request::new(problem, config).planned(accesses)
     }
 
+    /// The majors of A and B as they lie in memory, with a row-major D.
+    pub(crate) fn majors(&self) -> [Major; 2] {
+        [self.source.a.major, self.source.b.major]
+    }
+
     /// Whether the kernel of a choice reads operands of these majors, in this way.
     pub fn is_read_by(&self, choice: &Choice) -> bool {
         choice.has_majors(self.problem.a.major, self.problem.b.major)

@@ -93,9 +93,9 @@ impl Default for KeyBatch {
 }
 
 impl ProblemKey {
-    /// The key of a problem under a config. It describes the problem as the kernel sees it: with
-    /// repacked operands, and transposed if D is column-major. Leading dimensions and scalars are
-    /// not part of it.
+    /// The key of a problem under a config. A problem with a column-major D is described by its
+    /// transpose. How kernels access the operands, leading dimensions and scalars are not part of
+    /// it.
     pub fn of(problem: &Problem, config: &Config) -> ProblemKey {
         let alignment = OperandAlignment::ALIGNED;
         ProblemKey::of_planned(&PlannedProblem::new(problem, config, alignment))
@@ -104,6 +104,7 @@ impl ProblemKey {
     /// The key of a planned problem.
     pub fn of_planned(planned: &PlannedProblem) -> ProblemKey {
         let PlannedProblem { problem, config, .. } = planned;
+        let [a_major, b_major] = planned.majors();
         ProblemKey {
             m: problem.m,
             n: problem.n,
@@ -112,8 +113,8 @@ impl ProblemKey {
             b_dtype: Some(config.b_dtype()).filter(|b| *b != config.dtype),
             output: config.output_dtype(),
             precision: config.precision(),
-            a_major: problem.a.major,
-            b_major: problem.b.major,
+            a_major,
+            b_major,
             batch: match problem.batch {
                 Batch { count: 1, .. } => KeyBatch::default(),
                 Batch { count, a, b, .. } => KeyBatch { count, same_a: a == 0, same_b: b == 0 },
@@ -194,9 +195,9 @@ impl ProblemKey {
         Some(crate::heuristic::cycles(choice, shape, device) + before)
     }
 
-    /// Whether the kernel of a choice has the majors of the problem.
-    pub fn has_majors_of(&self, choice: &Choice) -> bool {
-        choice.has_majors(self.a_major, self.b_major)
+    /// Whether the kernel of a choice can access the operands of the problem.
+    pub fn is_read_by(&self, choice: &Choice) -> bool {
+        self.accesses().iter().any(|planned| planned.is_read_by(choice))
     }
 
     /// Whether a choice can compute the problem: types, precision and majors agree, and every
@@ -210,7 +211,7 @@ impl ProblemKey {
         };
         types
             && Precision::of(spec) == self.precision
-            && self.has_majors_of(choice)
+            && self.is_read_by(choice)
             && choice.raster_rows > 0
             && splits.is_none_or(|splits| (1..=MAX_SPLITS).contains(&splits))
             && spec.validate().is_ok()

@@ -38,8 +38,6 @@ pub fn candidates(
     let (mut ranked, mut seen) = (Vec::new(), HashSet::from([*peer]));
     for (shape, before, specs) in of_rule.chain([(key.shape(), 0.0, listed)]) {
         let choices = heuristic::rank(specs, shape, device, None).into_iter();
-        // Operands of other majors would be another problem.
-        let choices = choices.filter(|choice| key.has_majors_of(choice));
         for choice in choices.take(trials.saturating_mul(CHOICES_OF_TRIAL)) {
             let usual = choice.raster_rows;
             let (tile, cluster) = (choice.spec.tile, choice.spec.cluster);

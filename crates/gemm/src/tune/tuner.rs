@@ -92,11 +92,9 @@ impl Tuner {
     }
 }
 
-/// The heuristic's plans for a problem, the most promising first, without those that repack
-/// operands: that would be another problem.
+/// The heuristic's plans for a problem, the most promising first.
 fn plans(key: &ProblemKey, facts: DeviceFacts) -> Result<impl Iterator<Item = Plan>> {
-    let plans = Plan::candidates(&key.problem(), &key.config(), facts)?.into_iter();
-    Ok(plans.filter(|plan| key.has_majors_of(&plan.choice())))
+    Ok(Plan::candidates(&key.problem(), &key.config(), facts)?.into_iter())
 }
 
 /// The first plan whose kernel the driver compiles cleanly, as a contestant.

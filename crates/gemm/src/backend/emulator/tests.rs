@@ -121,9 +121,22 @@ fn operands_at_any_address_are_read() {
     assert_eq!(named("-threads_b", column, [0, 3, 1, 2]), accesses(InPlace, ByThreads));
     let odd = problem(m, n).with_a_leading_dimension(43).with_b_leading_dimension(49);
     assert_eq!(named("-threads_ab", odd, [1, 2, 0, 0]), accesses(ByThreads, ByThreads));
+    // Operands of 8 bits are transposed by threads of the kernel, or before it.
+    let of_bytes = |spec: &str, problem, off| {
+        let spec = format!("s8-{spec}").parse().unwrap();
+        check_as(&Config::for_spec(spec), problem, off)
+    };
     assert_eq!(
-        check(problem(m, n), Element::S8, [5, 1, 1, 3]),
+        of_bytes("kk-s32-64x48x128-s4-w1-c1x1", problem(m, n), [5, 1, 1, 3]),
         accesses(RepackedAlongK, RepackedAlongK)
+    );
+    assert_eq!(
+        of_bytes("mn-s32-64x48x128-s4-w1-c1x1-threads_ab", odd, [5, 1, 1, 3]),
+        accesses(ByThreads, ByThreads)
+    );
+    assert_eq!(
+        of_bytes("kn-s32-64x48x128-s4-w1-c1x1-threads_b", problem(m, n), [5, 7, 0, 2]),
+        accesses(RepackedAlongK, ByThreads)
     );
     assert_eq!(
         check(problem(k, n), Element::Tf32, [0, 1, 0, 1]),
@@ -175,10 +188,14 @@ fn batches_are_multiplied_however_they_lie() {
     assert_eq!(check(heads, Element::Bf16, [0; 4]), accesses(ByThreads, ByThreads));
     let by_tma = Config::for_spec("bf16-kk-bf16-64x40x64-s4-w1-c1x1".parse().unwrap());
     assert_eq!(check_as(&by_tma, heads, [0; 4]), accesses(InPlace, InPlace));
-    assert_eq!(
-        check(problem(m, n).with_batch(2), Element::S8, [0; 4]),
-        accesses(RepackedAlongK, RepackedAlongK)
-    );
+    for (spec, access) in [
+        ("s8-kk-s32-64x48x128-s4-w1-c1x1", RepackedAlongK),
+        ("s8-mn-s32-64x48x128-s4-w1-c1x1-threads_ab", ByThreads),
+    ] {
+        let config = Config::for_spec(spec.parse().unwrap());
+        let found = check_as(&config, problem(m, n).with_batch(2), [0; 4]);
+        assert_eq!(found, accesses(access, access));
+    }
     let turned = problem(m, k).with_d_major(Major::M).with_batch(2).with_a_batch_stride(0);
     assert_eq!(check(turned, Element::S8, [1, 0, 0, 1]), accesses(InPlace, RepackedAlongK));
     check(problem(m, k).with_batch(2).with_c_batch_stride(3), Element::F32, [0, 1, 0, 0]);

@@ -1,4 +1,5 @@
 use pgemm_ir::Element;
+use pgemm_kernels::Cluster;
 
 use crate::{Config, Major, Plan, Problem, Split};
 
@@ -25,7 +26,8 @@ fn large_problems_of_f64_get_large_tiles_and_small_ones_fill_the_device() {
     assert!(tile([65536, 9, 1000]).n <= 32);
     // With few tiles and a long k, every SM gets a part.
     let deep = plans(&f64_config(), [256, 256, 65536]).unwrap().remove(0);
-    assert!(deep.split != Split::Whole && deep.clusters > 100, "{deep:?}");
+    let ctas = deep.clusters * deep.spec.cluster.size();
+    assert!(deep.split != Split::Whole && ctas > 100, "{deep:?}");
 }
 
 #[test]
@@ -53,6 +55,8 @@ fn knobs_of_f64_make_a_spec_or_say_what_is_possible() {
     assert!(plan.why.contains("macro-tile 512x256 as 4x2"), "{}", plan.why);
     let plan = named(&Config { warps_per_block: Some(8), ..tile(64, 64) });
     assert_eq!(plan.spec.to_string(), "f64-mn-f64-64x64x16-s7-w2x2-k8");
+    let plan = named(&Config { cluster: Some(Cluster { m: 2, n: 1 }), ..tile(64, 64) });
+    assert!(plan.spec.to_string().ends_with("-c2x1"), "{plan:?}");
 
     let refused = |config: Config| plans(&config, [1000; 3]).unwrap_err().to_string();
     for (config, part) in [
@@ -61,10 +65,7 @@ fn knobs_of_f64_make_a_spec_or_say_what_is_possible() {
         (Config { tile_k: Some(u32::MAX), ..f64_config() }, "tile_k"),
         (Config { prefetch_depth: Some(40), ..f64_config() }, "stages fit"),
         (Config { warps_per_block: Some(16), ..f64_config() }, "8 or 12"),
-        (
-            Config { cluster: Some(pgemm_kernels::Cluster { m: 2, n: 1 }), ..f64_config() },
-            "no clusters",
-        ),
+        (Config { cluster: Some(Cluster { m: 3, n: 1 }), ..f64_config() }, "cluster_m"),
         (
             Config { schedule: Some(pgemm_kernels::Schedule::PingPong), ..f64_config() },
             "share each tile",
@@ -136,10 +137,7 @@ fn knobs_of_f32_make_a_spec_or_say_what_is_possible() {
         (Config { tile_k: Some(u32::MAX), ..f32_config() }, "tile_k"),
         (Config { prefetch_depth: Some(40), ..f32_config() }, "stages fit"),
         (Config { warps_per_block: Some(16), ..f32_config() }, "8 or 12"),
-        (
-            Config { cluster: Some(pgemm_kernels::Cluster { m: 2, n: 1 }), ..f32_config() },
-            "f32 have no clusters",
-        ),
+        (Config { cluster: Some(Cluster { m: 2, n: 1 }), ..f32_config() }, "f32 have no clusters"),
         (Config { swapped: Some(true), ..f32_config() }, "as they are"),
     ] {
         let text = refused(config);
