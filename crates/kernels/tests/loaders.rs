@@ -40,10 +40,10 @@ const SPECS: [&str; 30] = [
     "s8-mn-s32-64x64x64-s4-w1-c1x1-threads_ab",
     "s8-mk-s32-128x48x128-s4-w2-c2x1-threads_a",
     "s8-kn-s32-64x64x256-s3-w1-c1x1-threads_b",
-    "e4m3-kn-bf16-64x72x128-s4-w1-c1x2-p128-threads_ab",
+    "e4m3-kn-bf16-64x72x128-s4-w1-c1x1-p128-threads_ab",
     "e4m3-mn-bf16-128x24x128-s4-w2-c1x1-threads_ab",
     "e4m3-mkm-bf16-64x24x256-s4-w1-c1x1-threads_a",
-    "s8-kn-s32-256x144x128-s3-w2-c1x4-threads_b",
+    "s8-kn-s32-256x112x128-s3-w2-c1x4-threads_b",
 ];
 
 fn spec(name: &str) -> Spec {
