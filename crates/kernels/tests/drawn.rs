@@ -101,6 +101,10 @@ fn any(random: &mut Random, product: &Product) -> Spec {
             let [m, n] = [0; 2].map(|_| 1 << random.below(4));
             let depth = random.one_of(&[8, 16]);
             spec.mainloop = MainloopSpec::Dmma(DmmaSpec { warps: Warps { m, n }, depth });
+            if random.once_in(2) {
+                let [m, n] = [0; 2].map(|_| 1 << random.below(3));
+                spec.cluster = Cluster { m, n };
+            }
             spec.tile = Tile { n: 16 * (1 + random.below(16)), k: DmmaSpec::TILE_K, ..spec.tile };
         }
         Instruction::Ffma => {

@@ -7,7 +7,6 @@ use crate::spec::{
     Cluster, DmmaSpec, FfmaSpec, MOST_BOX_LINES, MainloopSpec, Spec, ThreadTile, Tile, Warps,
     WorkSource,
 };
-use crate::tiles::operand::OperandTile;
 use crate::tiles::staging::OutputMajor;
 
 /// Warps of f64 kernels along M and N. Of kernels with four warps, two CTAs run on an SM.
@@ -95,10 +94,7 @@ pub(super) fn dmma(a_major: OperandMajor, b_major: OperandMajor) -> impl Iterato
         let clusters = DMMA_CLUSTERS.into_iter().filter(move |_| has_clusters);
         let clusters = clusters.map(|(m, n)| Cluster { m, n });
         let all = [Cluster::NONE].into_iter().chain(clusters);
-        let even = |spec: &Spec| {
-            ![spec.a_tile(), spec.b_tile()].iter().any(OperandTile::is_shared_unevenly)
-        };
-        all.map(move |cluster| Spec { cluster, ..spec }).filter(even)
+        all.map(move |cluster| Spec { cluster, ..spec }).filter(|spec| spec.validate().is_ok())
     })
 }
 

@@ -8,6 +8,7 @@ use super::{
 };
 use crate::dtype::{Instruction, Majors, Product};
 use crate::quantity::Side;
+use crate::tiles::operand::OperandTile;
 use crate::tiles::staging::OutputMajor;
 
 /// Maximum number of CTAs of a cluster that every Hopper device can run (CUDA programming guide,
@@ -333,6 +334,12 @@ impl Spec {
             return self.refuse("a cluster", format!("{kernels} kernels do not have"));
         }
         self.validate_cluster()?;
+        let clustered = self.cluster != Cluster::NONE;
+        if clustered && [self.a_tile(), self.b_tile()].iter().any(OperandTile::is_shared_unevenly) {
+            let limit = "whose CTAs do not copy equal parts of an operand is for wgmma kernels only: \
+                         use a smaller cluster";
+            return self.refuse("a cluster", limit);
+        }
         if self.scaled {
             return self.refuse("scales", format!("{kernels} kernels do not have"));
         }
