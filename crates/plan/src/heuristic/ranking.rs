@@ -26,7 +26,7 @@ pub(super) const FINALISTS: usize = 4;
 
 /// The number of trees, from the first on, that correct [`CORRECTED`] choices and [`BETTER`] ones.
 /// The first trees correct most of an error.
-const FIRST_TREES: usize = 160;
+const FIRST_TREES: usize = 200;
 const MORE_TREES: usize = 480;
 
 /// Direct kernels are near the best of the others if they are estimated to take up to so many times
