@@ -197,7 +197,9 @@ fn batches_are_multiplied_however_they_lie() {
         assert_eq!(found, accesses(access, access));
     }
     let turned = problem(m, k).with_d_major(Major::M).with_batch(2).with_a_batch_stride(0);
-    assert_eq!(check(turned, Element::S8, [1, 0, 0, 1]), accesses(InPlace, RepackedAlongK));
+    let repacked = Config::for_spec("s8-kk-s32-64x48x128-s4-w1-c1x1".parse().unwrap());
+    let found = check_as(&repacked, turned, [1, 0, 0, 1]);
+    assert_eq!(found, accesses(InPlace, RepackedAlongK));
     check(problem(m, k).with_batch(2).with_c_batch_stride(3), Element::F32, [0, 1, 0, 0]);
     let shared = problem(k, n).with_batch(3).with_b_batch_stride(0);
     assert_eq!(check(shared, Element::Tf32, [0; 4]), accesses(InPlace, InPlace));
