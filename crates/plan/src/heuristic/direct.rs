@@ -141,11 +141,16 @@ impl DirectModel {
     }
 }
 
-/// Most results of a product for which direct kernels are estimated if both its sides are larger
-/// than a tile. Such a product is bound by its launch.
+/// Most lines along the shorter side of a product for which direct kernels are estimated. Of 24
+/// drawn products with 33 to 64 lines, other kernels were faster in 18, by up to 2.3 times, and of
+/// 41 with fewer in 4 (runs `2026-11-26-direct-*`, products of more than [`MOST_RESULTS`]).
+const MOST_SHORT_LINES: u64 = 32;
+
+/// Most results of a product for which direct kernels are estimated if both its sides are longer.
+/// Such a product is bound by its launch.
 const MOST_RESULTS: u64 = 1 << 16;
 
 /// Whether direct kernels are worth estimating for products of these extents.
 pub(crate) fn may_be_direct([m, n, _]: [u64; 3]) -> bool {
-    m.min(n) <= u64::from(DirectSpec::MOST_LINES) || m.saturating_mul(n) <= MOST_RESULTS
+    m.min(n) <= MOST_SHORT_LINES || m.saturating_mul(n) <= MOST_RESULTS
 }
