@@ -1,6 +1,6 @@
-//! Reads of lines at addresses that are not multiples of 16 bytes, and transposition in registers. Threads load two neighbouring
-//! 16-byte units and shift the bytes between them into place. At the ends of a matrix they load
-//! element by element.
+//! Reads of lines at addresses that are not multiples of 16 bytes, and transposition in registers.
+//! Threads load two neighbouring 16-byte units and shift the bytes between them into place. At the
+//! ends of a matrix they load element by element.
 
 use pgemm_ir::{KernelBuilder, Val, ty};
 

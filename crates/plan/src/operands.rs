@@ -3,9 +3,10 @@
 //!
 //! TMA reads lines that begin at multiples of 16 bytes, and wgmma reads tf32 and 8-bit operands
 //! along k only. An operand that TMA or wgmma cannot read is loaded by threads of the GEMM kernel,
-//! repacked into a supported layout by a kernel before it, or split into the terms of its precision. The
-//! planner then plans the problem as the kernel sees it: a [`PlannedProblem`]. A problem with a
-//! column-major D is planned as its transpose. There can be several ways to access the operands.
+//! repacked into a supported layout by a kernel before it, or split into the terms of its
+//! precision. The planner then plans the problem as the kernel sees it: a [`PlannedProblem`]. A
+//! problem with a column-major D is planned as its transpose. There can be several ways to access
+//! the operands.
 
 mod repack;
 #[cfg(test)]

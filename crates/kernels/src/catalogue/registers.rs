@@ -24,8 +24,8 @@ const DMMA_STAGES: [u32; 2] = [4, 12];
 
 /// Clusters of f64 kernels, as CTAs along M and N, the most elements of their tiles, and the
 /// fewest stages of their rings. CTAs of small tiles load much for each multiply-add. With more
-/// kernels, the fastest takes 0.2 % less in the mean of 80 problems with few tiles
-/// (`2026-11-26-exact-few-tiles-clusters-*`).
+/// kernels, the fastest takes 0.2 % less in the mean of 80 problems with few tiles (a one-off
+/// computation on the runs `2026-11-26-exact-few-tiles-clusters-*` of `benchmarks/results`).
 const DMMA_CLUSTERS: [(u32, u32); 5] = [(2, 1), (1, 2), (4, 1), (1, 4), (2, 2)];
 const MOST_ELEMENTS_IN_CLUSTERS: u32 = 64 * 64;
 const FEWEST_STAGES_IN_CLUSTERS: u32 = 11;

@@ -113,8 +113,8 @@ impl<'k, 'o> TileLoads<'k, 'o> {
         }
     }
 
-    /// Starts the loads of the stage that begins at `k`, in parts, each after `before`. If the stage
-    /// does not exist, these are loads of a unit of the matrix.
+    /// Starts the loads of the stage that begins at `k`, in parts, each after `before`. If the
+    /// stage does not exist, these are loads of a unit of the matrix.
     fn load(
         &self,
         k: Val<'k, ty::U32>,
@@ -143,8 +143,8 @@ impl<'k, 'o> TileLoads<'k, 'o> {
         }
     }
 
-    /// Whether elements of the product's matrix are in a unit which is partly outside of the span of
-    /// the batch.
+    /// Whether elements of the product's matrix are in a unit which is partly outside of the span
+    /// of the batch.
     fn is_at_end(&self) -> Val<'k, ty::Bool> {
         match self {
             TileLoads::Lines(lines) => lines.is_at_end(),

@@ -3,8 +3,8 @@
 //! eight neighbouring lines, as [`super::lines`] loads chunks. It transposes the block in registers
 //! and stores a piece of each row of the tile.
 //!
-//! The lanes of a warp are abreast along both dimensions: as many along K as store half a row of 128
-//! bytes, and the others along M or N, so that a load reads whole sectors.
+//! The lanes of a warp are abreast along both dimensions: as many along K as store 64 bytes of a
+//! row, and the others along M or N, so that a load reads whole sectors.
 
 use pgemm_ir::{KernelBuilder, Special, Val, ty};
 

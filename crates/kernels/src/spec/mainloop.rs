@@ -74,7 +74,7 @@ pub enum Loader {
     #[default]
     Tma,
     /// The threads of the producer's warpgroup. Addresses and strides are any multiples of the size
-    /// of an element.
+    /// of an element. The threads transpose operands that wgmma reads along K only.
     Threads,
 }
 

@@ -15,7 +15,8 @@ const LANES: u32 = 32;
 /// Bytes of a row that the lanes of a warp store together.
 const ROW_BYTES: u32 = 64;
 
-/// Lines of a block: as many as leave a block to each thread of the warpgroup, if one number does.
+/// Lines of a block. It has more where each thread of the warpgroup has a block then, since stores
+/// of eight bytes take fewer instructions.
 const LINES: [u32; 2] = [8, 4];
 
 /// The blocks of a stage's tile.

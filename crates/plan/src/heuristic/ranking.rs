@@ -226,6 +226,7 @@ fn estimate<'r>(
     all: &mut Vec<Estimated<'r>>,
 ) {
     let placement = TilePlacement::new(rated.spec, shape, device);
+    // Clusters of kernels that add up in registers pay where CTAs load much and compute little.
     if rated.spec.wgmma().is_none() && placement.is_beyond_one_wave_of_clusters() {
         return;
     }
