@@ -5,6 +5,7 @@
 
 mod batch;
 mod lines;
+mod loads;
 mod turned;
 
 use pgemm_ir::{
@@ -14,14 +15,12 @@ use pgemm_ir::{
 
 pub(crate) use self::batch::BatchMap;
 pub(crate) use self::lines::MemoryMatrix;
-use self::lines::{TileLines, Units};
-use self::turned::TurnedLines;
+use self::lines::Units;
+use self::loads::{LoadedTile, TileLoads};
 use crate::coordinates::{CtaPlace, Segment, TileOrigin};
 use crate::quantity::Side;
 use crate::spec::{Cluster, Loader, Spec};
-use crate::tiles::chunked::ChunkedTile;
 use crate::tiles::operand::{BoxPlace, StageTile};
-use crate::tiles::turned::TurnedTile;
 
 /// Alignment of operand tiles in bytes. It is the period of the 128-byte swizzle.
 const OPERAND_ALIGN: u32 = 1024;
@@ -81,86 +80,6 @@ struct StagedOperand {
     by_threads: Option<LoadedTile>,
 }
 
-/// The part of a stage's tile that each thread loads.
-enum LoadedTile {
-    /// Chunks of lines.
-    Lines(ChunkedTile),
-    /// Blocks, which threads transpose.
-    Turned(TurnedTile),
-}
-
-/// The loads of an operand's tile by threads, for one item.
-enum TileLoads<'k, 'o> {
-    Lines(TileLines<'k, 'o>),
-    Turned(TurnedLines<'k, 'o>),
-}
-
-impl<'k, 'o> TileLoads<'k, 'o> {
-    fn new(
-        b: &'k KernelBuilder,
-        tile: &'o LoadedTile,
-        side: Side,
-        matrix: MemoryMatrix<'k>,
-        origin: TileOrigin<'k>,
-    ) -> Self {
-        match tile {
-            LoadedTile::Lines(tile) => {
-                TileLoads::Lines(TileLines::new(b, tile, side, matrix, origin))
-            }
-            LoadedTile::Turned(tile) => {
-                TileLoads::Turned(TurnedLines::new(b, tile, side, matrix, origin))
-            }
-        }
-    }
-
-    /// Starts the loads of the stage that begins at `k`, in parts, each after `before`. If the
-    /// stage does not exist, these are loads of a unit of the matrix.
-    fn load(
-        &self,
-        k: Val<'k, ty::U32>,
-        exists: Val<'k, ty::Bool>,
-        before: impl FnMut(usize),
-    ) -> Units<'k> {
-        match self {
-            TileLoads::Lines(lines) => lines.load(k, exists, before),
-            TileLoads::Turned(blocks) => blocks.load(k, exists, before),
-        }
-    }
-
-    /// Stores a part of the stage that begins at `k`.
-    fn store(&self, stage: Val<'k, ty::Smem>, k: Val<'k, ty::U32>, part: usize, units: &Units<'k>) {
-        match self {
-            TileLoads::Lines(lines) => lines.store(stage, k, part, units),
-            TileLoads::Turned(blocks) => blocks.store(stage, k, part, units),
-        }
-    }
-
-    /// Stores all parts of the last stage of a tile, which begins at `k`.
-    fn store_last(&self, stage: Val<'k, ty::Smem>, k: Val<'k, ty::U32>, units: &Units<'k>) {
-        match self {
-            TileLoads::Lines(lines) => lines.store_last(stage, k, units),
-            TileLoads::Turned(blocks) => blocks.store_last(stage, k, units),
-        }
-    }
-
-    /// Whether elements of the product's matrix are in a unit which is partly outside of the span
-    /// of the batch.
-    fn is_at_end(&self) -> Val<'k, ty::Bool> {
-        match self {
-            TileLoads::Lines(lines) => lines.is_at_end(),
-            TileLoads::Turned(blocks) => blocks.is_at_end(),
-        }
-    }
-
-    /// Stores those elements of the stage that begins at `k` again that are in such a unit.
-    fn store_ends(&self, stage: Val<'k, ty::Smem>, k: Val<'k, ty::U32>) {
-        match self {
-            TileLoads::Lines(lines) => lines.store_ends(stage, k),
-            TileLoads::Turned(blocks) => blocks.store_ends(stage, k),
-        }
-    }
-}
-
 /// The operands of a kernel, and the ring that holds their tiles.
 pub(crate) struct Operands<'k> {
     b: &'k KernelBuilder,
@@ -193,10 +112,7 @@ impl<'k> Operands<'k> {
             let region = b.region(name, RegionKind::Data(tile.tensor_map.element), request);
             let by_threads = match spec.loader(side) {
                 Loader::Tma => None,
-                Loader::Threads if spec.turns(side) => {
-                    Some(LoadedTile::Turned(TurnedTile::new(&tile)))
-                }
-                Loader::Threads => Some(LoadedTile::Lines(ChunkedTile::new(&tile))),
+                Loader::Threads => Some(LoadedTile::new(&tile, spec.turns(side))),
             };
             StagedOperand { side, tile, region, by_threads }
         };
