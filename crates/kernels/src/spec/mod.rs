@@ -197,6 +197,11 @@ impl Spec {
         if self.turns(side) { OperandMajor::K } else { self.major(side) }
     }
 
+    /// Whether kernels with this mainloop may run in clusters.
+    pub fn may_have_clusters(&self) -> bool {
+        matches!(self.mainloop, MainloopSpec::Wgmma(_) | MainloopSpec::Dmma(_))
+    }
+
     /// Whether threads load an operand.
     pub fn threads_load(&self) -> bool {
         [Side::M, Side::N].into_iter().any(|side| self.loader(side) == Loader::Threads)

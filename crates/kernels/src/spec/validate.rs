@@ -330,11 +330,11 @@ impl Spec {
     /// Refuses features that kernels which store D from registers do not have.
     fn validate_plain(&self) -> Result<(), SpecError> {
         let kernels = if self.is_direct() { "direct" } else { self.a.name() };
-        if self.cluster != Cluster::NONE && !matches!(self.mainloop, MainloopSpec::Dmma(_)) {
+        let clustered = self.cluster != Cluster::NONE;
+        if clustered && !self.may_have_clusters() {
             return self.refuse("a cluster", format!("{kernels} kernels do not have"));
         }
         self.validate_cluster()?;
-        let clustered = self.cluster != Cluster::NONE;
         if clustered && [self.a_tile(), self.b_tile()].iter().any(OperandTile::is_shared_unevenly) {
             let limit = "whose CTAs do not copy equal parts of an operand is for wgmma kernels only: \
                          use a smaller cluster";

@@ -12,11 +12,12 @@ use crate::layout::swizzled;
 /// Lanes of a warp.
 const LANES: u32 = 32;
 
-/// Bytes of a row that the lanes of a warp store together.
+/// Bytes of a row of the tile that the lanes of a warp store together.
 const ROW_BYTES: u32 = 64;
 
-/// Lines of a block. It has more where each thread of the warpgroup has a block then, since stores
-/// of eight bytes take fewer instructions.
+/// Lines of a block, the preferred number first: stores of eight bytes take fewer instructions than
+/// those of four. Tiles that are too small to leave such a block to each thread of the warpgroup
+/// have blocks of the second number.
 const LINES: [u32; 2] = [8, 4];
 
 /// The blocks of a stage's tile.

@@ -61,8 +61,8 @@ fn check_absent(base: &Spec, config: &Config) -> Result<()> {
         return Ok(());
     }
     let (Config { cluster, schedule, .. }, output) = (config, base.output);
-    let has_none = !matches!(base.mainloop, MainloopSpec::Dmma(_));
-    if let Some(cluster) = cluster.filter(|cluster| has_none && *cluster != Cluster::NONE) {
+    let refused = cluster.filter(|cluster| *cluster != Cluster::NONE && !base.may_have_clusters());
+    if let Some(cluster) = refused {
         return Err(PlanError::NoClusters { cluster, output });
     }
     if let Some(Schedule::PingPong) = schedule {

@@ -101,7 +101,8 @@ fn tf32_of_any_major_is_read_in_place_where_that_is_estimated_faster() {
         ([4096; 3], k, n, ((InPlace, InPlace), Some(true))),
         ([8192, 2048, 4096], m, n, ((InPlace, RepackedAlongK), Some(false))),
         ([2048, 8192, 4096], m, n, ((RepackedAlongK, InPlace), Some(true))),
-        // The large weights are read in place, and the few rows are repacked if they have to be.
+        // The large weights are read in place. The few rows are repacked if they have to be, or if
+        // that is estimated to be faster.
         ([16, 8192, 8192], k, n, ((InPlace, InPlace), Some(true))),
         ([16, 8192, 8192], m, k, ((RepackedAlongK, InPlace), Some(true))),
         ([16, 8192, 8192], m, n, ((RepackedAlongK, InPlace), Some(true))),
