@@ -21,6 +21,7 @@ use pgemm_plan::{Choice, DeviceFacts, PlannedProblem, ProblemKey, heuristic};
 use rand::SeedableRng;
 use rand::rngs::ChaCha8Rng;
 use rand::seq::SliceRandom;
+use rayon::prelude::*;
 use serde::{Deserialize, Serialize};
 
 use crate::error::{BenchError, Result};
@@ -135,6 +136,17 @@ impl SurveyOptions {
             ChoiceSource::Catalogue => near.take(self.limit).collect(),
             ChoiceSource::Rule => self.drawn(key, near.collect()),
         }
+    }
+
+    /// The choices for each of these problems. All cores share the estimates: those of a problem take
+    /// some tenths of a second.
+    pub fn choices_of_all(
+        &self,
+        keys: &[ProblemKey],
+        device: impl Into<DeviceFacts>,
+    ) -> Vec<Vec<Choice>> {
+        let device = device.into();
+        keys.par_iter().map(|key| self.choices(key, device)).collect()
     }
 
     /// Half of them the most promising of these choices, each kernel and split with all launches

@@ -75,7 +75,7 @@ impl Surveyor {
         Machine::of(&self.harness, self.peer.as_ref())
     }
 
-    /// Times a problem's choices. Before each choice is loaded, `progress` hears how many are and
+    /// Times these choices of a problem. Before each choice is loaded, `progress` hears how many are and
     /// how many there will be. It may end the survey.
     ///
     /// # Errors
@@ -86,13 +86,13 @@ impl Surveyor {
     pub fn survey(
         &self,
         key: &ProblemKey,
+        choices: &[Choice],
         progress: &mut dyn FnMut(usize, usize) -> ControlFlow<()>,
     ) -> Result<Vec<SurveyRow>> {
         let properties = self.harness.device().properties();
         let problem = key.problem();
-        let choices = self.options.choices(key, properties);
         let sets = Sets::of(&problem, self.pool.elements(), properties.l2_bytes)?;
-        let seconds = self.options.seconds(key, &choices, properties.into());
+        let seconds = self.options.seconds(key, choices, properties.into());
         let too_large = |finding| BenchError::TooLarge { m: key.m, n: key.n, k: key.k, finding };
         if !self.pool.holds(&sets) {
             let bytes = sets.total_bytes() as u64;

@@ -3,6 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use persistent_gemm::Choice;
 use persistent_gemm::driver::Device;
 use persistent_gemm::files;
 use persistent_gemm::measure::Elements;
@@ -81,13 +82,15 @@ pub fn time(
     };
     let surveyor = Surveyor::new(device, peer, options, elements, keys)?;
     let interrupt = Interrupt::listen()?;
-    let facts = device.properties();
-    let specs = |key| options.choices(key, facts).into_iter().map(|choice| choice.spec).collect();
-    let mut ahead = Ahead::new(keys.iter().map(specs), ahead.processes);
+    let choices = output::while_showing("choosing kernels", || {
+        options.choices_of_all(keys, device.properties())
+    });
+    let specs = |choices: &Vec<Choice>| choices.iter().map(|choice| choice.spec).collect();
+    let mut ahead = Ahead::new(choices.iter().map(specs), ahead.processes);
     let mut survey = Survey::new(surveyor.machine(), options);
     let bar = output::progress(keys.len());
     bar.enable_steady_tick(Duration::from_millis(120));
-    for (index, (key, name)) in keys.iter().zip(names).enumerate() {
+    for (index, ((key, name), choices)) in keys.iter().zip(names).zip(&choices).enumerate() {
         bar.set_position(index as u64);
         bar.set_message(format!("{name}: compiling"));
         ahead.compile_for(index)?;
@@ -95,7 +98,7 @@ pub fn time(
             bar.set_message(format!("{name}: {done} of {of} choices"));
             interrupt.go_on()
         };
-        match surveyor.survey(key, &mut show) {
+        match surveyor.survey(key, choices, &mut show) {
             Ok(rows) => survey.rows.extend(rows),
             Err(error @ BenchError::TooLarge { .. }) => {
                 bar.suspend(|| output::note(&error));
