@@ -170,7 +170,8 @@ impl RegisterUse {
         self.look_ahead > 0
     }
 
-    fn spare(&self) -> u32 {
+    /// Registers that a consumer thread has no use for while it multiplies.
+    pub(super) fn spare(&self) -> u32 {
         self.budget.consumer.saturating_sub(self.needed() + self.look_ahead)
     }
 }

@@ -346,6 +346,23 @@ fn an_m_major_a_of_tf32_goes_through_registers() {
     assert_eq!(widest_of(error), 160);
     assert_eq!(spec("tf32-mk-f32-128x160x32-s4-p2-c1x1").validate(), Ok(()));
 }
+/// ptxas 13.0 spilled the first of these.
+#[test]
+fn a_tile_without_a_register_to_spare_is_in_no_cluster() {
+    for name in
+        ["bf16-mn-bf16-192x96x64-s5-p2-c4x1-threads_a", "f16-mk-f16-192x96x64-s5-p2-c2x1-threads_a"]
+    {
+        let error = spec(name).validate().unwrap_err();
+        assert!(matches!(error, SpecError::Combination { .. }), "{name}: {error}");
+    }
+    for name in [
+        "bf16-mn-bf16-192x96x64-s5-p2-c1x1-threads_a",
+        "bf16-mn-bf16-192x88x64-s4-p2-c4x1-threads_a",
+        "bf16-kn-bf16-192x96x64-s4-p2-c4x1-threads_a",
+    ] {
+        assert!(spec(name).validate().is_ok(), "{name}");
+    }
+}
 
 /// Draws of CI that the assembler spilled: the rule refuses them since.
 #[test]

@@ -254,6 +254,14 @@ impl Spec {
             );
             return self.refuse(what, limit);
         }
+        // ptxas 13.0 spills 192x96 ping-pong kernels in clusters whose threads load A along M.
+        let spare = available - needed + self.resources().registers.spare();
+        let along_mn =
+            |side| wgmma.loader(side) == Loader::Threads && self.major(side) == OperandMajor::Mn;
+        let in_cluster = self.cluster != Cluster::NONE;
+        if spare == 0 && in_cluster && [Side::M, Side::N].into_iter().any(along_mn) {
+            return self.refuse(what, "has a register to spare in a cluster: use a smaller tile");
+        }
         Ok(())
     }
 
