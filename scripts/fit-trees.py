@@ -78,6 +78,11 @@ ESTIMATED = (4, 5, 6, 7)
 # Levels of a tree in a file.
 LEVELS = 7
 
+# So many trees, from the first on, correct many choices of a problem, and so many some of them. And how many choices are left after
+# each. The planner has the same numbers, in crates/plan/src/heuristic/ranking.rs.
+FIRST = [240, 800]
+LEFT = [8, 4]
+
 PARAMETERS = {
     "iterations": 3000,
     "depth": LEVELS,
@@ -121,9 +126,17 @@ def read(paths, left_out, of_trees):
     return np.array([order[p] for p in problems]), list(order), np.array(times), np.array(estimates), np.array(before), short(np.array(rows))
 
 
-def regrets(of, times, estimates):
-    """What the picks lose, as logarithms, from times and estimates of all kernels of a product together."""
-    return np.array([times[of == p][estimates[of == p].argmin()] - times[of == p].min() for p in range(of.max() + 1)])
+def regrets(of, times, *estimates):
+    """What the picks lose, as logarithms, from times and estimates of all kernels of a product together. If there are several
+    estimates, each but the last says which choices are left for the next one."""
+    order = np.argsort(of, kind="stable")
+    lost = []
+    for choices in np.split(order, np.searchsorted(of[order], np.arange(1, of.max() + 1))):
+        left = choices
+        for some, count in zip(estimates, [*LEFT[: len(estimates) - 1], 1]):
+            left = left[np.argsort(some[left], kind="stable")[:count]]
+        lost.append(times[left[0]] - times[choices].min())
+    return np.array(lost)
 
 
 def say(title, losses, problems):
@@ -136,7 +149,7 @@ def say(title, losses, problems):
         groups.setdefault("all in turn" if IN_TURN in run else "all others", []).append(loss)
     for run, part in groups.items():
         part = np.array(part)
-        print(f"{title:10} {run:34} {len(part):4} problems: mean {math.exp(part.mean()):.4f}, 95 % {math.exp(np.quantile(part, 0.95)):.4f}, worst {math.exp(part.max()):.4f}")
+        print(f"{title:17} {run:34} {len(part):4} problems: mean {math.exp(part.mean()):.4f}, 95 % {math.exp(np.quantile(part, 0.95)):.4f}, worst {math.exp(part.max()):.4f}")
 
 
 def short(numbers):
@@ -259,8 +272,8 @@ def main():
     def with_repack(corrections):
         return np.log(estimates * np.exp(corrections) + before)
 
-    def losses(corrections):
-        return regrets(of, total, with_repack(corrections))
+    def losses(*corrections):
+        return regrets(of, total, *map(with_repack, corrections))
 
     def fitted(among):
         """The trees for these choices."""
@@ -275,18 +288,24 @@ def main():
             logarithms = with_repack(model.predict(rows))
         return model
 
+    def predicted(model, among):
+        """What the first trees say of these choices, what more of them say, and what all say."""
+        return np.array([model.predict(rows[among], ntree_end=count) for count in [*FIRST, 0]])
+
     say("estimates", losses(0), problems)
     # The same problem of several runs is held out as a whole.
     names_of_problems = sorted({problem for _, problem in problems})
     fold_of = dict(zip(names_of_problems, np.random.RandomState(1).permutation(len(names_of_problems)) % FOLDS))
     folds = np.array([fold_of[problem] for _, problem in problems])
-    corrections = np.zeros(len(of))
+    corrections = np.zeros((len(FIRST) + 1, len(of)))
     for fold in range(FOLDS):
         held = folds[of] == fold
-        corrections[held] = fitted(~held).predict(rows[held])
-    say("held out", losses(corrections), problems)
-    model = fitted(np.full(len(of), True))
-    say("fitted", losses(model.predict(rows)), problems)
+        corrections[:, held] = predicted(fitted(~held), held)
+    say("held out", losses(*corrections), problems)
+    say("held out, of all", losses(corrections[-1]), problems)
+    everything = np.full(len(of), True)
+    model = fitted(everything)
+    say("fitted", losses(*predicted(model, everything)), problems)
     if args.out:
         with open(args.out, "wb") as file:
             file.writelines(trees_of(model))

@@ -24,9 +24,11 @@ use crate::split::Split;
 const BOUNDED: usize = 32;
 
 /// Tiles whose clusters are estimated, those with the least corrected bounds: of the only way to
-/// access the operands, and of each of several.
+/// access the operands, and of each of several. If the split is not left open, more are: the trees
+/// are fitted to problems whose split is.
 const TILES: usize = 6;
 const TILES_OF_SEVERAL: usize = 4;
+const TILES_OF_SPLIT: usize = 12;
 
 /// The features of no tile.
 static NOTHING: [Short; TILE_FEATURES] = [Short::ZERO; TILE_FEATURES];
@@ -96,7 +98,11 @@ impl Table {
         split: Option<Split>,
         alone: bool,
     ) -> Vec<SpecGroup<Vec<&'static RatedSpec>>> {
-        let most_tiles = if alone { TILES } else { TILES_OF_SEVERAL };
+        let most_tiles = match (split, alone) {
+            (Some(_), _) => TILES_OF_SPLIT,
+            (None, true) => TILES,
+            (None, false) => TILES_OF_SEVERAL,
+        };
         let bounded = self.bounded(shape, device, swapped, split, BOUNDED);
         // If there are fewer tiles, features of no tile stand for the others.
         let of = |index| bounded.get(index).map_or(&NOTHING, |tile: &BoundedTile| &tile.features);
@@ -215,18 +221,17 @@ impl Tile {
             k: tile.k.trailing_zeros() as usize,
             least,
             features: TileFeatures::new(&rated.spec, &least),
-            working: rated.spec.working_ctas_per_sm(),
+            working: rated.ctas_per_sm,
             specs: vec![rated],
         }
     }
 
     /// Adds a spec of the tile.
     fn push(&mut self, rated: RatedSpec) {
-        let working = rated.spec.working_ctas_per_sm();
-        if working > self.working {
+        if rated.ctas_per_sm > self.working {
             self.least = rated.least_cycles();
             self.features = TileFeatures::new(&rated.spec, &self.least);
-            self.working = working;
+            self.working = rated.ctas_per_sm;
         }
         self.specs.push(rated);
     }

@@ -58,7 +58,8 @@ impl Decomposition {
     /// The decomposition of tiles of a kernel on `sms` SMs. Direct kernels split none.
     pub(crate) fn of(spec: &Spec, tiles: u64, k_tiles: u64, sms: u32, split: Split) -> Self {
         let split = if spec.is_direct() { Split::Whole } else { split };
-        Decomposition::new(tiles, k_tiles, clusters_at_once(spec, sms), split)
+        let clusters = clusters_at_once(spec, spec.working_ctas_per_sm(), sms);
+        Decomposition::new(tiles, k_tiles, clusters, split)
     }
 
     /// The largest number of workers that share one tile. 0 if no tile is split.
@@ -89,11 +90,12 @@ impl Decomposition {
     }
 }
 
-/// Clusters of a kernel that run at the same time on `sms` SMs.
-pub(crate) fn clusters_at_once(spec: &Spec, sms: u32) -> u64 {
+/// Clusters of a kernel that run at the same time on `sms` SMs, each of which has so many working
+/// CTAs.
+pub(crate) fn clusters_at_once(spec: &Spec, ctas_per_sm: u32, sms: u32) -> u64 {
     let size = spec.cluster.size();
     let usable = if size > 2 { sms - sms / UNUSABLE_SM_DIVISOR } else { sms };
-    u64::from((usable / size).max(1)) * u64::from(spec.working_ctas_per_sm())
+    u64::from((usable / size).max(1)) * u64::from(ctas_per_sm)
 }
 
 /// The number of stream-K workers for `tiles` tiles; usually all `clusters`. With fewer tiles than

@@ -81,6 +81,16 @@ impl From<&Choice> for RunChoice {
 impl TilePlacement {
     /// A problem in the tiles of a spec.
     pub(super) fn new(spec: Spec, shape: Shape, device: DeviceFacts) -> TilePlacement {
+        TilePlacement::with(spec, spec.working_ctas_per_sm(), shape, device)
+    }
+
+    /// The same for a spec of which so many CTAs work on an SM at once.
+    pub(super) fn with(
+        spec: Spec,
+        ctas_per_sm: u32,
+        shape: Shape,
+        device: DeviceFacts,
+    ) -> TilePlacement {
         let sms = device.sm_count;
         let whole = Choice::plain(spec);
         let shape = if whole.swapped() { shape.swapped() } else { shape };
@@ -102,9 +112,9 @@ impl TilePlacement {
             k_tiles,
             sms,
             memory_factor: device.memory_factor(),
-            clusters: clusters_at_once(&spec, sms),
+            clusters: clusters_at_once(&spec, ctas_per_sm, sms),
             cluster_size: u64::from(spec.cluster.size()),
-            at_once: u64::from(spec.working_ctas_per_sm()),
+            at_once: u64::from(ctas_per_sm),
             raster_rows: raster_rows(&spec, [m, n, k], sms),
         }
     }

@@ -5,7 +5,7 @@ use std::ops::Range;
 use pgemm_kernels::Spec;
 
 use super::features::FEATURES;
-use super::placement::{RunChoice, TilePlacement};
+use super::placement::RunChoice;
 use super::rated::RatedSpec;
 use super::shape::Shape;
 use super::short::Short;
@@ -25,9 +25,9 @@ const BETTER: usize = 8;
 pub(super) const FINALISTS: usize = 4;
 
 /// The number of trees, from the first on, that correct [`CORRECTED`] choices and [`BETTER`] ones.
-/// The first trees correct most of an error.
-const FIRST_TREES: usize = 200;
-const MORE_TREES: usize = 480;
+/// The first trees correct most of an error. `scripts/fit-trees.py` knows these numbers.
+const FIRST_TREES: usize = 240;
+const MORE_TREES: usize = 800;
 
 /// Direct kernels are near the best of the others if they are estimated to take up to so many times
 /// as long. That is three times the median error of their model (`scripts/fit-direct.py`, 971
@@ -97,7 +97,7 @@ impl<'r> Featured<'r> {
     ) -> impl Iterator<Item = Featured<'r>> {
         all.iter().map(move |&estimated| {
             let Estimated { rated, run, .. } = estimated;
-            let placement = TilePlacement::new(rated.spec, shape, device);
+            let placement = rated.placed(shape, device);
             let (alone, features) = rated.features(&placement, run);
             let features = features.map(Short::from);
             Featured { estimated, features, alone, before, correction: 0.0 }
@@ -225,7 +225,7 @@ fn estimate<'r>(
     (split, dependent_launch): (Option<Split>, Option<bool>),
     all: &mut Vec<Estimated<'r>>,
 ) {
-    let placement = TilePlacement::new(rated.spec, shape, device);
+    let placement = rated.placed(shape, device);
     // Clusters of kernels that add up in registers pay where CTAs load much and compute little.
     if rated.spec.wgmma().is_none() && placement.is_beyond_one_wave_of_clusters() {
         return;

@@ -27,6 +27,8 @@ pub struct RatedSpec {
     /// The spec.
     pub spec: Spec,
     model: Model<'static>,
+    /// CTAs that work on an SM at once.
+    pub(crate) ctas_per_sm: u32,
 }
 
 /// The model of a mainloop.
@@ -86,12 +88,17 @@ impl RatedSpec {
     /// Computes the model's terms for a valid spec.
     pub fn new(spec: Spec) -> Self {
         let model = Model::new(&spec, &FITTED);
-        RatedSpec { spec, model }
+        RatedSpec { spec, model, ctas_per_sm: spec.working_ctas_per_sm() }
+    }
+
+    /// A problem in the tiles of this spec.
+    pub(super) fn placed(&self, shape: Shape, device: DeviceFacts) -> TilePlacement {
+        TilePlacement::with(self.spec, self.ctas_per_sm, shape, device)
     }
 
     /// Estimated cycles of a choice of this spec, corrected by all trees.
     pub(super) fn corrected(&self, shape: Shape, device: DeviceFacts, run: RunChoice) -> f64 {
-        let placement = TilePlacement::new(self.spec, shape, device);
+        let placement = self.placed(shape, device);
         let (cycles, features) = self.features(&placement, run);
         let [correction] = corrections::<_, 1, 1>(self.trees(), [&features.map(Short::from)]);
         cycles * correction.exp()
@@ -135,7 +142,7 @@ impl RatedSpec {
         let choice = Choice::plain(self.spec);
         let shape = if choice.swapped() { shape.swapped() } else { shape };
         let device = DeviceFacts::new(rows * columns * cluster.size());
-        let placement = TilePlacement::new(self.spec, shape, device);
+        let placement = self.placed(shape, device);
         let raster_rows = placement.raster_rows;
         let run = RunChoice { raster_rows, ..RunChoice::from(&choice) };
         let estimate = model.estimate(&placement, &model.of_tile(&placement), run).cycles;
