@@ -138,8 +138,8 @@ impl SurveyOptions {
         }
     }
 
-    /// The choices for each of these problems. All cores share the estimates: those of a problem take
-    /// some tenths of a second.
+    /// The choices for each of these problems. All cores share the estimates: those of a problem
+    /// take some tenths of a second.
     pub fn choices_of_all(
         &self,
         keys: &[ProblemKey],

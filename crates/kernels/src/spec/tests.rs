@@ -359,6 +359,7 @@ fn a_tile_without_a_register_to_spare_is_in_no_cluster() {
         "bf16-mn-bf16-192x96x64-s5-p2-c1x1-threads_a",
         "bf16-mn-bf16-192x88x64-s4-p2-c4x1-threads_a",
         "bf16-kn-bf16-192x96x64-s4-p2-c4x1-threads_a",
+        "bf16-mn-bf16-128x144x64-s4-p2-c1x4-threads_b",
     ] {
         assert!(spec(name).validate().is_ok(), "{name}");
     }

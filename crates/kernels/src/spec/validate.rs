@@ -254,12 +254,11 @@ impl Spec {
             );
             return self.refuse(what, limit);
         }
-        // ptxas 13.0 spills 192x96 ping-pong kernels in clusters whose threads load A along M.
+        // ptxas 13.0 spills 192x96 ping-pong kernels in clusters whose threads load A along M. It
+        // spills none of those whose threads load B along N and have no register to spare either.
         let spare = available - needed + self.resources().registers.spare();
-        let along_mn =
-            |side| wgmma.loader(side) == Loader::Threads && self.major(side) == OperandMajor::Mn;
-        let in_cluster = self.cluster != Cluster::NONE;
-        if spare == 0 && in_cluster && [Side::M, Side::N].into_iter().any(along_mn) {
+        let along_m = wgmma.loader(Side::M) == Loader::Threads && self.a_major == OperandMajor::Mn;
+        if spare == 0 && self.cluster != Cluster::NONE && along_m {
             return self.refuse(what, "has a register to spare in a cluster: use a smaller tile");
         }
         Ok(())
