@@ -78,8 +78,9 @@ ESTIMATED = (4, 5, 6, 7)
 # Levels of a tree in a file.
 LEVELS = 7
 
-# So many trees, from the first on, correct many choices of a problem, and so many some of them. And how many choices are left after
-# each. The planner has the same numbers, in crates/plan/src/heuristic/ranking.rs.
+# So many trees, from the first on, correct many choices of a problem, and so many some of them.
+# And how many choices are left after each. The planner has the same numbers, in
+# crates/plan/src/heuristic/ranking.rs.
 FIRST = [240, 800]
 LEFT = [8, 4]
 

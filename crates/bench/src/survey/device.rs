@@ -75,8 +75,8 @@ impl Surveyor {
         Machine::of(&self.harness, self.peer.as_ref())
     }
 
-    /// Times these choices of a problem. Before each choice is loaded, `progress` hears how many are
-    /// and how many there will be. It may end the survey.
+    /// Times these choices of a problem. Before each choice is loaded, `progress` hears how many
+    /// are and how many there will be. It may end the survey.
     ///
     /// # Errors
     /// [`BenchError::TooLarge`] if the problem's operands do not fit, or it would take too long. An
