@@ -1,9 +1,9 @@
 #!/bin/sh
 # Fits the trees that correct the bounds of tiles (crates/plan/src/heuristic/tile-trees.bin) to the estimates of all kernels of drawn
-# problems. Run it after the trees that correct estimates have changed. It takes some minutes and no GPU. Needs Python with numpy and
+# problems. Run it after what corrects estimates has changed. It takes some minutes and no GPU. Needs Python with numpy and
 # catboost ($PYTHON, default python3), and the command pgemm ($PGEMM, default target/release/pgemm).
 #
-# The result depends on the trees that correct estimates, with which pgemm was built, and not on
+# The result depends on the trees and the network that correct estimates, with which pgemm was built, and not on
 # the tile trees in it.
 set -eu
 cd "$(dirname "$0")/.."
@@ -29,4 +29,4 @@ draw s8 --population eights,any --count 400 --seed 900008 --dtype s8
 draw others --population batches,vectors,tiny --count 500 --seed 900009
 draw f32-output --population eights --count 500 --seed 900010 --output-dtype f32
 draw models --population models --count 400 --seed 900011
-"${PYTHON:-python3}" scripts/fit-trees.py --tiles "$folder"/*.csv --out crates/plan/src/heuristic/tile-trees.bin
+"${PYTHON:-python3}" scripts/fit-corrections.py --tiles "$folder"/*.csv --out crates/plan/src/heuristic

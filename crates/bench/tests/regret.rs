@@ -1,6 +1,6 @@
 //! What the heuristic's picks lose on stored timings: for each problem, the time of the pick over
 //! the time of the fastest kernel that was measured. Changes of the cost model that lose more fail
-//! here. The model was fitted to these timings; `scripts/fit-trees.py` says what it loses on
+//! here. The model was fitted to these timings; `scripts/fit-corrections.py` says what it loses on
 //! problems that were held out.
 
 use std::path::Path;

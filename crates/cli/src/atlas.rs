@@ -108,12 +108,12 @@ pub struct Args {
     /// benchmarks/results has; may be given several times. This needs no GPU.
     #[arg(long, value_name = "FILE", conflicts_with_all = ["show", "list", "json", "against"])]
     judge: Vec<PathBuf>,
-    /// Print the timings of such a file with the features that the heuristic's trees correct
-    /// estimates from, as comma-separated values. scripts/fit-trees.py reads them.
+    /// Print the timings of such a file with the features that the heuristic corrects its
+    /// estimates from, as comma-separated values. scripts/fit-corrections.py reads them.
     #[arg(long, value_name = "FILE", conflicts_with_all = ["judge", "show", "list", "json", "against"])]
     features: Option<PathBuf>,
     /// Print the tiles that the planner bounds for each problem, with the features that the trees
-    /// correct bounds from, as comma-separated values. scripts/fit-trees.py reads them.
+    /// correct bounds from, as comma-separated values. scripts/fit-corrections.py reads them.
     #[arg(long, conflicts_with_all = ["features", "judge", "show", "list", "json", "against", "survey"])]
     tile_features: bool,
     /// Fit the constants of the heuristic's cost model to the timings of such a file, and print

@@ -12,7 +12,7 @@
 //! `benchmarks/results`: drawn problems (`rule.jsonl`), the suite (`survey.jsonl`), races of large
 //! problems (`races.jsonl`), trials of the autotuner (`autotune.jsonl`), former picks for whole
 //! populations (`atlas.jsonl`), and drawn problems of f64 and f32 (`exact.jsonl`). `pgemm atlas
-//! --fit` fits the [`Constants`] to the first two and the last, and `scripts/fit-trees.py` fits the
+//! --fit` fits the [`Constants`] to the first two and the last, and `scripts/fit-corrections.py` fits the
 //! trees to all; the script also says what picks lose on problems that were held out from these.
 //! `pgemm atlas --judge` says what the picks lose on stored timings, and a test of the crate
 //! `pgemm-bench` holds that below a limit. Other trees correct the bounds of tiles before anything
@@ -23,6 +23,7 @@ mod constants;
 mod direct;
 mod estimate;
 mod features;
+mod network;
 mod placement;
 mod ranking;
 mod rated;

@@ -147,7 +147,7 @@ pub fn judge(path: &Path) -> Result<Vec<Judgement>> {
 }
 
 /// The features of all timed choices of a file in the compact form, as lines of comma-separated
-/// values: run and problem; `wgmma` or `registers`, which says which trees correct the kernel; the
+/// values: run and problem; `wgmma` or `registers`, the kind of the kernel; the
 /// time in cycles of 1.7 GHz, with the drift of the clock divided out and without what repack
 /// kernels take as estimated; the estimate before it is corrected; the cycles of the repack
 /// kernels; and the features.
@@ -156,25 +156,25 @@ pub fn judge(path: &Path) -> Result<Vec<Judgement>> {
 /// The same as for [`judge`].
 pub fn features(path: &Path) -> Result<String> {
     let mut table = format!(
-        "run,problem,trees,cycles,estimate,before,{}\n",
+        "run,problem,kernels,cycles,estimate,before,{}\n",
         heuristic::FEATURE_NAMES.join(",")
     );
     for line in lines(path)? {
         let Some(key) = line.problem.as_deref().and_then(key_of) else { continue };
         for (choice, us) in timings(&line.blocks) {
-            // No trees correct direct kernels.
+            // Estimates of direct kernels are not corrected.
             let shape = key.shape_for(&choice).filter(|_| !choice.spec.is_direct());
             let Some((shape, before)) = shape else { continue };
             let (estimate, mut features) = heuristic::features_of(&choice, shape, line.device());
             features[heuristic::STEADY] = f32::from(u8::from(line.steady));
-            // The trees correct kernels without the repack kernels before them.
+            // Kernels are corrected without the repack kernels before them.
             let cycles = us * heuristic::NOMINAL_MHZ - before;
             if cycles <= LEAST_PART * (cycles + before) {
                 continue;
             }
             let problem = line.problem.as_deref().unwrap_or_default();
-            let trees = if choice.spec.wgmma().is_some() { "wgmma" } else { "registers" };
-            table += &format!("{},{problem},{trees},{cycles},{estimate},{before}", line.run);
+            let kind = if choice.spec.wgmma().is_some() { "wgmma" } else { "registers" };
+            table += &format!("{},{problem},{kind},{cycles},{estimate},{before}", line.run);
             features.iter().for_each(|feature| table += &format!(",{feature}"));
             table.push('\n');
         }
@@ -325,8 +325,8 @@ mod tests {
         let last = |line: &str| line.rsplit(',').next().map(str::to_owned);
         let steady: Vec<_> = table.lines().skip(1).filter_map(last).collect();
         assert_eq!(steady, ["0", "1", "1", "1"]);
-        let trees: Vec<_> = table.lines().filter_map(|line| line.split(',').nth(2)).collect();
-        assert_eq!(trees, ["trees", "wgmma", "wgmma", "wgmma", "registers"]);
+        let kinds: Vec<_> = table.lines().filter_map(|line| line.split(',').nth(2)).collect();
+        assert_eq!(kinds, ["kernels", "wgmma", "wgmma", "wgmma", "registers"]);
     }
 
     /// An H100 moves the same bytes in 1.47 times the cycles of an H200.

@@ -5,6 +5,7 @@ use std::ops::Range;
 use pgemm_kernels::Spec;
 
 use super::features::FEATURES;
+use super::network::{LANES, combined};
 use super::placement::RunChoice;
 use super::rated::RatedSpec;
 use super::shape::Shape;
@@ -18,16 +19,16 @@ use crate::split::Split;
 /// several ways to access the operands, each has an equal part of them.
 pub(super) const CORRECTED: usize = 32;
 
-/// Choices that more trees correct, those which the first trees find best.
-const BETTER: usize = 8;
+/// Choices that more trees correct, and the network, those which the first trees find best.
+const BETTER: usize = LANES;
 
-/// Choices that all trees correct, those which these trees find best.
+/// Choices that all trees correct, those which these trees and the network find best.
 pub(super) const FINALISTS: usize = 4;
 
 /// The number of trees, from the first on, that correct [`CORRECTED`] choices and [`BETTER`] ones.
-/// The first trees correct most of an error. `scripts/fit-trees.py` knows these numbers.
+/// The first trees correct most of an error. `scripts/fit-corrections.py` knows these numbers.
 const FIRST_TREES: usize = 240;
-const MORE_TREES: usize = 800;
+const MORE_TREES: usize = 400;
 
 /// Direct kernels are near the best of the others if they are estimated to take up to so many times
 /// as long. That is three times the median error of their model (`scripts/fit-direct.py`, 971
@@ -37,8 +38,8 @@ const NEAR: f64 = 1.33;
 /// Choices with their estimates, fastest first. The iterator finds the next choice on demand;
 /// nothing is sorted in advance.
 pub struct Ranking<'r> {
-    /// Choices that all trees have corrected, those that fewer trees and then still fewer have, and
-    /// all others. Each group follows the one before.
+    /// Choices that all trees and the network have corrected, those that fewer trees and the network
+    /// have, those that still fewer trees have, and all others. Each group follows the one before.
     groups: [Vec<Estimated<'r>>; 4],
 }
 
@@ -83,8 +84,10 @@ struct Featured<'r> {
     /// not corrected.
     alone: f64,
     before: f64,
-    /// The logarithm of the factor by which trees have corrected the estimate.
-    correction: f64,
+    /// The logarithms of the factors by which trees correct the estimate, and the network, if it
+    /// has been asked.
+    of_trees: f64,
+    of_network: Option<f64>,
 }
 
 impl<'r> Featured<'r> {
@@ -100,7 +103,7 @@ impl<'r> Featured<'r> {
             let placement = rated.placed(shape, device);
             let (alone, features) = rated.features(&placement, run);
             let features = features.map(Short::from);
-            Featured { estimated, features, alone, before, correction: 0.0 }
+            Featured { estimated, features, alone, before, of_trees: 0.0, of_network: None }
         })
     }
 
@@ -110,29 +113,52 @@ impl<'r> Featured<'r> {
         let Some(first) = all.first() else { return };
         let trees = first.estimated.rated.trees().part(trees);
         for some in all.chunks_mut(N) {
-            // There may be fewer; then the first of them fills up.
-            let of = |index| &some.get(index).unwrap_or(&some[0]).features;
-            let corrections: [f64; N] = corrections::<_, N, LANES>(trees, std::array::from_fn(of));
+            let corrections = corrections::<_, N, LANES>(trees, features_of(some));
             for (choice, correction) in some.iter_mut().zip(corrections) {
-                choice.correction += correction;
-                let kernel = choice.alone * choice.correction.exp();
-                choice.estimated.cycles = kernel + choice.before;
+                choice.of_trees += correction;
+                choice.estimate();
             }
         }
     }
 
-    /// The choices in groups, each of which follows the one before: those that all trees correct,
-    /// and those that fewer and still fewer trees do.
+    /// Corrects the choices by their network.
+    fn correct_by_network(all: &mut [Featured<'r>]) {
+        let Some(first) = all.first() else { return };
+        let Some(network) = first.estimated.rated.network() else { return };
+        for some in all.chunks_mut(LANES) {
+            let corrections = network.corrections(features_of(some));
+            for (choice, correction) in some.iter_mut().zip(corrections) {
+                choice.of_network = Some(correction);
+                choice.estimate();
+            }
+        }
+    }
+
+    /// Estimates the choice anew, after a correction.
+    fn estimate(&mut self) {
+        let kernel = self.alone * combined(self.of_trees, self.of_network).exp();
+        self.estimated.cycles = kernel + self.before;
+    }
+
+    /// The choices in groups, each of which follows the one before: those that all trees and
+    /// the network correct, those that fewer trees and the network do, and those that still fewer
+    /// trees do.
     fn groups(mut all: Vec<Featured<'r>>) -> [Vec<Estimated<'r>>; 3] {
         let cycles = |choice: &Featured| choice.estimated.cycles;
         let estimated = |all: Vec<Featured<'r>>| all.into_iter().map(|choice| choice.estimated);
         Featured::correct::<CORRECTED, CORRECTED>(&mut all, 0..FIRST_TREES);
         let corrected = keep_least(&mut all, BETTER, cycles);
         Featured::correct::<BETTER, BETTER>(&mut all, FIRST_TREES..MORE_TREES);
+        Featured::correct_by_network(&mut all);
         let better = keep_least(&mut all, FINALISTS, cycles);
         Featured::correct::<FINALISTS, BETTER>(&mut all, MORE_TREES..usize::MAX);
         [all, better, corrected].map(|group| estimated(group).collect())
     }
+}
+
+/// The features of so many choices. There may be fewer; then the first of them fills up.
+fn features_of<'f, const N: usize>(some: &'f [Featured]) -> [&'f [Short; FEATURES]; N] {
+    std::array::from_fn(|index| &some.get(index).unwrap_or(&some[0]).features)
 }
 
 impl<'r> Ranking<'r> {
@@ -269,7 +295,8 @@ pub fn rank(
     all.iter().map(Estimated::choice).collect()
 }
 
-/// The least estimate of these specs with each split worth estimating, as all trees correct it.
+/// The least estimate of these specs with each split worth estimating, corrected by all trees and
+/// the network.
 pub(crate) fn least_corrected<'r>(
     specs: impl IntoIterator<Item = &'r RatedSpec>,
     shape: Shape,
@@ -278,6 +305,7 @@ pub(crate) fn least_corrected<'r>(
     let Ranking { groups } = Ranking::new(specs, shape, device, None, None);
     let mut all: Vec<_> = Featured::of(&groups.concat(), shape, device, 0.0).collect();
     Featured::correct::<CORRECTED, CORRECTED>(&mut all, 0..usize::MAX);
+    Featured::correct_by_network(&mut all);
     all.iter().map(|choice| choice.estimated.cycles).fold(f64::INFINITY, f64::min)
 }
 

@@ -6,6 +6,7 @@ use super::constants::{Constants, FITTED};
 use super::direct::DirectModel;
 use super::estimate::{Estimate, SpecTerms};
 use super::features::{FEATURES, features};
+use super::network::{LANES, Network, combined};
 use super::placement::{RunChoice, TilePlacement};
 use super::registers::RegisterModel;
 use super::shape::Shape;
@@ -96,12 +97,15 @@ impl RatedSpec {
         TilePlacement::with(self.spec, self.ctas_per_sm, shape, device)
     }
 
-    /// Estimated cycles of a choice of this spec, corrected by all trees.
+    /// Estimated cycles of a choice of this spec, corrected by all trees and the
+    /// network.
     pub(super) fn corrected(&self, shape: Shape, device: DeviceFacts, run: RunChoice) -> f64 {
         let placement = self.placed(shape, device);
         let (cycles, features) = self.features(&placement, run);
-        let [correction] = corrections::<_, 1, 1>(self.trees(), [&features.map(Short::from)]);
-        cycles * correction.exp()
+        let features = features.map(Short::from);
+        let [of_trees] = corrections::<_, 1, 1>(self.trees(), [&features]);
+        let of_network = self.network().map(|network| network.corrections([&features; LANES])[0]);
+        cycles * combined(of_trees, of_network).exp()
     }
 
     /// Estimated cycles before the trees correct them, and the features from which they do.
@@ -128,8 +132,17 @@ impl RatedSpec {
         }
     }
 
-    /// The least that the tiles of any problem take with a spec of wgmma. The trees correct its
-    /// stages as those of a problem of [`WAVES`] full waves of deep tiles. All is 0 for other
+    /// The network that corrects estimates of this spec. There is none for direct kernels.
+    pub(super) fn network(&self) -> Option<&'static Network> {
+        match &self.model {
+            Model::Wgmma(_) => Network::of_wgmma(),
+            Model::Registers(_) => Network::of_registers(),
+            Model::Direct(_) => None,
+        }
+    }
+
+    /// The least that the tiles of any problem take with a spec of wgmma. Its stages are
+    /// corrected as those of a problem of [`WAVES`] full waves of deep tiles. All is 0 for other
     /// specs, of which there are few.
     pub(crate) fn least_cycles(&self) -> LeastCycles {
         let Model::Wgmma(model) = &self.model else { return LeastCycles::default() };

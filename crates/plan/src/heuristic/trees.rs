@@ -1,7 +1,7 @@
 //! Boosted trees that correct the estimates of kernels, and the bounds of tiles.
-//! `scripts/fit-trees.py` writes `trees.bin` for wgmma kernels and `register-trees.bin` for those
+//! `scripts/fit-corrections.py` writes `wgmma-trees.bin` for wgmma kernels and `register-trees.bin` for those
 //! of f64 and f32 from timings, and says what the trees gain on problems that they were not fitted
-//! to. It writes `tile-trees.bin` from what the trees of `trees.bin` say of all kernels of drawn
+//! to. It writes `tile-trees.bin` from what the trees of `wgmma-trees.bin` say of all kernels of drawn
 //! problems, which needs no timings.
 //!
 //! All splits of a level ask the same question, as in the trees of CatBoost (Prokhorenkova et al.,
@@ -50,7 +50,7 @@ struct Tree {
 const UNITS: f64 = 65_536.0;
 
 static OF_WGMMA: LazyLock<Vec<Tree>> =
-    LazyLock::new(|| read(include_bytes!("trees.bin"), FEATURES));
+    LazyLock::new(|| read(include_bytes!("wgmma-trees.bin"), FEATURES));
 static OF_REGISTERS: LazyLock<Vec<Tree>> =
     LazyLock::new(|| read(include_bytes!("register-trees.bin"), FEATURES));
 static OF_TILES: LazyLock<Vec<Tree>> =
@@ -183,7 +183,7 @@ mod tests {
     #[test]
     fn all_trees_of_the_files_are_read() {
         for (trees, bytes) in [
-            (&OF_WGMMA, include_bytes!("trees.bin").len()),
+            (&OF_WGMMA, include_bytes!("wgmma-trees.bin").len()),
             (&OF_REGISTERS, include_bytes!("register-trees.bin").len()),
             (&OF_TILES, include_bytes!("tile-trees.bin").len()),
         ] {

@@ -1,20 +1,20 @@
 #!/usr/bin/env python3
-"""Fits the boosted trees that correct the heuristic's estimates, and says what they gain on problems that were held out from the
-trees. Kernels of wgmma have trees of their own, and so have those that add up in registers (f64 and f32). The constants of the
-estimates themselves were fitted to all problems of these files, and the features, the size and the rounds of the trees were
-chosen by what was lost on the problems held out here.
+"""Fits the boosted trees and the neural network that correct the heuristic's estimates, and says what they gain on problems that
+were held out from both. Kernels of wgmma have trees and a network of their own, and so have those that add up in registers (f64 and
+f32). The constants of the estimates themselves were fitted to all problems of these files, and the features, the sizes and the
+rounds were chosen by what was lost on the problems held out here.
 
 Reads what `pgemm atlas --features FILE` prints for surveys (files of benchmarks/results). Fitted are the logarithms of the times
 over the estimates. What all choices of a problem have in common counts little, since no pick depends on it, and choices near
-the best count most. Needs numpy and catboost, whose trees ask the same question in all splits of a level.
+the best count most. Needs numpy, torch, and catboost, whose trees ask the same question in all splits of a level.
 
     for run in rule survey races autotune atlas exact; do pgemm atlas --features benchmarks/results/$run.jsonl > $run.csv; done
     pgemm atlas --population models --count 1000 --shard 1/2 --list > unseen.txt
-    scripts/fit-trees.py rule.csv survey.csv races.csv autotune.csv atlas.csv --without unseen.txt --out crates/plan/src/heuristic/trees.bin
-    scripts/fit-trees.py exact.csv --trees registers --out crates/plan/src/heuristic/register-trees.bin
+    scripts/fit-corrections.py rule.csv survey.csv races.csv autotune.csv atlas.csv --without unseen.txt --kernels wgmma --out crates/plan/src/heuristic
+    scripts/fit-corrections.py exact.csv --kernels registers --out crates/plan/src/heuristic
 
 With --tiles it fits the trees that correct the bounds of tiles instead, from what `pgemm atlas --tile-features` prints for drawn
-problems. These are fitted to the estimates that the other trees correct, so they are fitted anew after them. No timing is needed.
+problems. These are fitted to the corrected estimates, so they are fitted anew after them. No timing is needed.
 scripts/fit-tile-trees.sh draws the problems and fits these trees.
 """
 
@@ -26,9 +26,12 @@ import math
 import re
 import struct
 import tempfile
+from pathlib import Path
 
 import catboost
 import numpy as np
+
+from neural_network import Network
 
 FOLDS = 6
 
@@ -78,11 +81,14 @@ ESTIMATED = (4, 5, 6, 7)
 # Levels of a tree in a file.
 LEVELS = 7
 
-# So many trees, from the first on, correct many choices of a problem, and so many some of them.
-# And how many choices are left after each. The planner has the same numbers, in
+# So many trees, from the first on, correct many choices of a problem, and so many some of them,
+# with the network. And how many choices are left after each. The planner has the same numbers, in
 # crates/plan/src/heuristic/ranking.rs.
-FIRST = [240, 800]
+FIRST = [240, 400]
 LEFT = [8, 4]
+
+# The part of the network in a correction. The planner has the same number.
+PART_OF_NETWORK = 0.4
 
 PARAMETERS = {
     "iterations": 3000,
@@ -109,13 +115,13 @@ PARAMETERS_OF_TILES = PARAMETERS | {
 }
 
 
-def read(paths, left_out, of_trees):
+def read(paths, left_out, of_kernels):
     problems, times, before, rows, runs, estimates = [], [], [], [], [], []
     for path in paths:
         with open(path, encoding="utf-8") as file:
             header, *lines = csv.reader(file)
-        for run, problem, trees, cycles, estimate, repack, *features in lines:
-            if problem in left_out or trees != of_trees:
+        for run, problem, kernels, cycles, estimate, repack, *features in lines:
+            if problem in left_out or kernels != of_kernels:
                 continue
             runs.append(run)
             problems.append((run, problem))
@@ -241,17 +247,16 @@ def fit_tiles(paths, out):
             columns = (f"{count} tiles {math.exp(column.mean()):.4f}, 95 % {math.exp(np.quantile(column, 0.95)):.4f}" for count, column in zip(ESTIMATED, part.T))
             print(f"{title:10} {name:24} {len(part):5} problems: {'; '.join(columns)}")
     if out:
-        with open(out, "wb") as file:
-            file.writelines(trees_of(fit(rows, targets, weights, PARAMETERS_OF_TILES)))
+        (out / "tile-trees.bin").write_bytes(b"".join(trees_of(fit(rows, targets, weights, PARAMETERS_OF_TILES))))
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("files", nargs="+", metavar="FILE")
     parser.add_argument("--tiles", action="store_true", help="fit the trees that correct the bounds of tiles")
-    parser.add_argument("--trees", choices=["wgmma", "registers"], default="wgmma", help="the kernels whose estimates the trees correct")
+    parser.add_argument("--kernels", choices=["wgmma", "registers"], default="wgmma", help="the kernels whose estimates are corrected")
     parser.add_argument("--without", metavar="FILE", help="leave out the problems that this output of `pgemm atlas --list` names")
-    parser.add_argument("--out", metavar="FILE")
+    parser.add_argument("--out", metavar="FOLDER", type=Path, help="the folder for the files of the fit")
     args = parser.parse_args()
     if args.tiles:
         fit_tiles(args.files, args.out)
@@ -260,10 +265,9 @@ def main():
     if args.without:
         with open(args.without, encoding="utf-8") as file:
             left_out = {match.group() for line in file if (match := NAME.search(line))}
-    of, problems, times, estimates, before, rows = read(args.files, left_out, args.trees)
-    parameters = PARAMETERS_OF_REGISTERS if args.trees == "registers" else PARAMETERS
-    # The trees correct kernels alone. A pick is made from kernels with the repack kernels before
-    # them.
+    of, problems, times, estimates, before, rows = read(args.files, left_out, args.kernels)
+    parameters = PARAMETERS_OF_REGISTERS if args.kernels == "registers" else PARAMETERS
+    # Kernels are corrected alone. A pick is made from kernels with the repack kernels before them.
     total = np.log(times + before)
     counts_more = np.array([IN_TURN in run or OF_PICKS in run for run, _ in problems])
     steady = rows[:, -1] > 0
@@ -276,40 +280,51 @@ def main():
     def losses(*corrections):
         return regrets(of, total, *map(with_repack, corrections))
 
+    def weighted(logarithms):
+        """What choices count if their times, or estimates of these, are these logarithms."""
+        best = np.full(len(problems), np.inf)
+        np.minimum.at(best, of, logarithms)
+        return (np.exp(-(logarithms - best[of]) / REACH) + 0.05) * of_run
+
     def fitted(among):
-        """The trees for these choices."""
+        """The trees and the network for these choices."""
         logarithms = total
         for part in [FEWER] * (ROUNDS - 1) + [1]:
-            best = np.full(len(problems), np.inf)
-            np.minimum.at(best, of, logarithms)
-            weights = (np.exp(-(logarithms - best[of]) / REACH) + 0.05) * of_run
+            weights = weighted(logarithms)
             targets = without_common(of, errors, weights, COMMON)
             some = parameters | {"iterations": parameters["iterations"] // part}
             model = fit(rows[among], targets[among], weights[among], some)
             logarithms = with_repack(model.predict(rows))
-        return model
+        return model, Network(of[among], rows[among], errors[among], weighted(total)[among])
 
-    def predicted(model, among):
-        """What the first trees say of these choices, what more of them say, and what all say."""
-        return np.array([model.predict(rows[among], ntree_end=count) for count in [*FIRST, 0]])
+    def predicted(model, network, among):
+        """What the first trees say of these choices, what more of them and the network say, and what all say."""
+        first, more, every = (model.predict(rows[among], ntree_end=count) for count in [*FIRST, 0])
+        of_network = network.predict(rows[among])
+        alone = [every, of_network]
+        return np.array([first, *(trees + PART_OF_NETWORK * (of_network - trees) for trees in [more, every]), *alone])
 
     say("estimates", losses(0), problems)
     # The same problem of several runs is held out as a whole.
     names_of_problems = sorted({problem for _, problem in problems})
     fold_of = dict(zip(names_of_problems, np.random.RandomState(1).permutation(len(names_of_problems)) % FOLDS))
     folds = np.array([fold_of[problem] for _, problem in problems])
-    corrections = np.zeros((len(FIRST) + 1, len(of)))
+    corrections = np.zeros((len(FIRST) + 3, len(of)))
     for fold in range(FOLDS):
         held = folds[of] == fold
-        corrections[:, held] = predicted(fitted(~held), held)
-    say("held out", losses(*corrections), problems)
-    say("held out, of all", losses(corrections[-1]), problems)
+        corrections[:, held] = predicted(*fitted(~held), held)
+    *in_turn, trees_alone, network_alone = corrections
+    say("held out", losses(*in_turn), problems)
+    say("held out, of all", losses(in_turn[-1]), problems)
+    say("trees alone", losses(trees_alone), problems)
+    say("network alone", losses(network_alone), problems)
     everything = np.full(len(of), True)
-    model = fitted(everything)
-    say("fitted", losses(*predicted(model, everything)), problems)
+    model, network = fitted(everything)
+    say("fitted", losses(*predicted(model, network, everything)[: len(in_turn)]), problems)
     if args.out:
-        with open(args.out, "wb") as file:
-            file.writelines(trees_of(model))
+        kind = args.kernels.removesuffix("s")
+        (args.out / f"{kind}-trees.bin").write_bytes(b"".join(trees_of(model)))
+        (args.out / f"{kind}-network.bin").write_bytes(network.bytes())
 
 
 main()
