@@ -36,7 +36,7 @@ from neural_network import Network
 FOLDS = 6
 
 # Runs of fewer problems, such as races, are shown together.
-SMALL_RUN = 10
+SMALL_RUN = 50
 
 # What the trees leave of a problem's common error.
 COMMON = 0.8

@@ -207,7 +207,8 @@ pub struct TileSample {
     pub features: [f32; TILE_FEATURES],
     /// The bound, in cycles.
     pub bound: f64,
-    /// The least estimate of the tile's kernels, as all trees correct it, in cycles.
+    /// The least estimate of the tile's kernels, corrected by all trees and the network, in
+    /// cycles.
     pub cycles: f64,
 }
 
@@ -275,7 +276,7 @@ mod tests {
     }
 
     /// The time of the pick among the kernels that are considered, over that of the best of all,
-    /// both as the trees correct them.
+    /// both corrected.
     fn lost(table: &'static Table, shape: Shape, split: Option<Split>) -> f64 {
         let cycles = |choice| heuristic::cycles(&choice, shape, SMS);
         let considered = table.considered(shape, SMS.into(), None, split, true);

@@ -4,16 +4,18 @@
 //! [`cycles`] is the whole model. It adds up the stages and epilogues of the busiest SM, where each
 //! stage is bound by the tensor cores, shared memory, L2 or the latency of a load. It combines them
 //! with the traffic of L2 and of DRAM, then adds the reduction of split tiles and the launch.
-//! Boosted trees correct the least estimates from the same quantities. The first trees correct some
-//! dozen of these estimates, and all trees correct the least of them. Kernels of f64 and f32, which
-//! add up in registers, have trees of their own.
+//! Boosted trees and a neural network correct the least estimates from the same quantities. The
+//! first trees correct some dozen of these estimates, more trees and the network the least of them,
+//! and all trees the least of these. Kernels of f64 and f32, which add up in registers, have trees
+//! and a network of their own.
 //!
-//! The constants and the trees are fitted to timings of kernels on an H200, in
+//! The constants, the trees and the networks are fitted to timings of kernels on an H200, in
 //! `benchmarks/results`: drawn problems (`rule.jsonl`), the suite (`survey.jsonl`), races of large
 //! problems (`races.jsonl`), trials of the autotuner (`autotune.jsonl`), former picks for whole
 //! populations (`atlas.jsonl`), and drawn problems of f64 and f32 (`exact.jsonl`). `pgemm atlas
-//! --fit` fits the [`Constants`] to the first two and the last, and `scripts/fit-corrections.py` fits the
-//! trees to all; the script also says what picks lose on problems that were held out from these.
+//! --fit` fits the [`Constants`] to the first two and the last, and `scripts/fit-corrections.py`
+//! fits what corrects the estimates to all; the script also says what picks lose on problems that
+//! were held out from these.
 //! `pgemm atlas --judge` says what the picks lose on stored timings, and a test of the crate
 //! `pgemm-bench` holds that below a limit. Other trees correct the bounds of tiles before anything
 //! is estimated. They are fitted to the estimates of all kernels of drawn problems by

@@ -222,8 +222,8 @@ mod tests {
         assert_eq!(of(batch), (true, false));
     }
 
-    /// A batch takes longer than one product, less than its products one after the other, and less
-    /// still if they share an operand.
+    /// A batch is estimated to take longer than one product, less than its products one after the
+    /// other, and no longer if they share an operand. What corrects estimates knows no such order.
     #[test]
     fn batches_fill_waves_together() {
         let problem = Problem::new(512, 512, 512, Major::K, Major::K);
@@ -231,7 +231,8 @@ mod tests {
             let config = Config::new(element);
             let choice = crate::Plan::candidates(&problem, &config, 132).unwrap()[0].choice();
             let cycles = |problem: Problem| {
-                crate::heuristic::cycles(&choice, Shape::of(&problem, &config), 132)
+                let shape = Shape::of(&problem, &config);
+                crate::heuristic::features_of(&choice, shape, 132).0
             };
             let (one, many) = (cycles(problem), cycles(problem.with_batch(64)));
             assert!(many > 4.0 * one && many < 64.0 * one, "{element}: {one}, {many}");

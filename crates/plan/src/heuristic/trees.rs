@@ -1,8 +1,9 @@
-//! Boosted trees that correct the estimates of kernels, and the bounds of tiles.
-//! `scripts/fit-corrections.py` writes `wgmma-trees.bin` for wgmma kernels and `register-trees.bin` for those
-//! of f64 and f32 from timings, and says what the trees gain on problems that they were not fitted
-//! to. It writes `tile-trees.bin` from what the trees of `wgmma-trees.bin` say of all kernels of drawn
-//! problems, which needs no timings.
+//! Boosted trees that correct the estimates of kernels, together with the
+//! [networks](super::network), and the bounds of tiles. `scripts/fit-corrections.py` writes
+//! `wgmma-trees.bin` for wgmma kernels and `register-trees.bin` for those of f64 and f32 from
+//! timings, and says what the trees gain on problems that they were not fitted to. It writes
+//! `tile-trees.bin` from the corrected estimates of all kernels of drawn problems, which needs no
+//! timings.
 //!
 //! All splits of a level ask the same question, as in the trees of CatBoost (Prokhorenkova et al.,
 //! "CatBoost: unbiased boosting with categorical features", 2018). So the answers of a tree are the
