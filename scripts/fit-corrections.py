@@ -84,7 +84,7 @@ LEVELS = 7
 # So many trees, from the first on, correct many choices of a problem, and so many some of them,
 # with the network. And how many choices are left after each. The planner has the same numbers, in
 # crates/plan/src/heuristic/ranking.rs.
-FIRST = [240, 400]
+FIRST = [320, 400]
 LEFT = [8, 4]
 
 # The part of the network in a correction. The planner has the same number.

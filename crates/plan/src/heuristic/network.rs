@@ -136,9 +136,14 @@ impl Network {
         choices: [&[Short; FEATURES]; LANES],
         add_product: impl Fn(&mut Lanes, f32, &Lanes),
     ) -> [f64; LANES] {
-        let of = |input: &Input, index: usize| choices.map(|choice| input.of(choice[index]));
-        let inputs = self.inputs.iter().enumerate();
-        let mut outputs: Vec<_> = inputs.map(|(index, input)| of(input, index)).collect();
+        let mut outputs = Vec::with_capacity(FEATURES);
+        for (index, input) in self.inputs.iter().enumerate() {
+            let mut lanes = choices.map(|choice| choice[index].into());
+            for lane in &mut lanes {
+                *lane = input.of(*lane);
+            }
+            outputs.push(lanes);
+        }
         for layer in &self.hidden {
             let mut sums = Vec::with_capacity(layer.len() * BLOCK);
             for neurons in layer {
@@ -164,8 +169,8 @@ impl Input {
     /// standard deviation. The logarithm is the binary one of the feature plus one, interpolated
     /// between powers of two: those of a number's bits say it.
     #[inline(always)]
-    fn of(&self, feature: Short) -> f32 {
-        let bits = (1.0 + f32::from(feature)).to_bits() - 1.0_f32.to_bits();
+    fn of(&self, feature: f32) -> f32 {
+        let bits = (1.0 + feature).to_bits() - 1.0_f32.to_bits();
         let logarithm = bits as f32 / (1 << (f32::MANTISSA_DIGITS - 1)) as f32;
         (logarithm.clamp(self.least, self.greatest) - self.mean) * self.scale
     }

@@ -27,7 +27,7 @@ pub(super) const FINALISTS: usize = 4;
 
 /// The number of trees, from the first on, that correct [`CORRECTED`] choices and [`BETTER`] ones.
 /// The first trees correct most of an error. `scripts/fit-corrections.py` knows these numbers.
-const FIRST_TREES: usize = 240;
+const FIRST_TREES: usize = 320;
 const MORE_TREES: usize = 400;
 
 /// Direct kernels are near the best of the others if they are estimated to take up to so many times

@@ -25,6 +25,9 @@ use super::tile_features::TILE_FEATURES;
 const DEPTH: usize = 7;
 const LEAVES: usize = 1 << DEPTH;
 
+/// A power of 2 above the number of features that trees ask about.
+const MOST_FEATURES: usize = 64;
+
 /// Bytes of a tree in the file.
 const TREE_BYTES: usize = 3 * DEPTH + 1 + LEAVES;
 
@@ -122,17 +125,24 @@ fn corrections_in_any<const F: usize, const N: usize, const LANES: usize>(
     Trees(trees): Trees<F>,
     choices: [&[Short; F]; N],
 ) -> [f64; N] {
-    let lanes: [_; LANES] = std::array::from_fn(|lane| choices[lane % N]);
-    let features: [_; F] = std::array::from_fn(|feature| lanes.map(|choice| choice[feature]));
+    const { assert!(F <= MOST_FEATURES) };
+    let mut features = [[Short::ZERO; LANES]; MOST_FEATURES];
+    for lane in 0..LANES {
+        for (features, feature) in features.iter_mut().zip(choices[lane % N]) {
+            features[lane] = *feature;
+        }
+    }
     let mut sums = [0; N];
     let mut places = [[0; LANES]; BLOCK];
     for trees in trees.chunks(BLOCK) {
         for (places, tree) in places.iter_mut().zip(trees) {
             *places = tree.places(&features);
         }
-        for (places, tree) in places.iter().zip(trees) {
-            for (sum, place) in sums.iter_mut().zip(places) {
-                *sum += i32::from(tree.leaves[*place as usize % LEAVES]) << tree.shift;
+        // Choice by choice, since vector registers are no faster in looking up bytes.
+        for (choice, sum) in sums.iter_mut().enumerate() {
+            for (places, tree) in places.iter().zip(trees) {
+                let leaf = tree.leaves[places[choice] as usize % LEAVES];
+                *sum += i32::from(leaf) << tree.shift;
             }
         }
     }
@@ -158,11 +168,13 @@ impl Tree {
 
     /// The numbers of the leaves that features lead to.
     #[inline(always)]
-    fn places<const F: usize, const N: usize>(&self, features: &[[Short; N]; F]) -> [i16; N] {
+    fn places<const N: usize>(&self, features: &[[Short; N]; MOST_FEATURES]) -> [i16; N] {
         let mut places = [0; N];
         for (feature, threshold) in self.splits {
-            for (place, feature) in places.iter_mut().zip(features[usize::from(feature)]) {
-                *place = 2 * *place + i16::from(feature > threshold);
+            // All features are below that. The compiler knows it so.
+            let features = &features[usize::from(feature) % MOST_FEATURES];
+            for (place, feature) in places.iter_mut().zip(features) {
+                *place = 2 * *place + i16::from(*feature > threshold);
             }
         }
         places
@@ -226,8 +238,10 @@ mod tests {
             [1.5, 5.0, 9.0, 2.0],
         ]
         .map(of);
-        let features: [_; FEATURES] =
-            std::array::from_fn(|feature| choices.map(|choice| choice[feature]));
+        let mut features = [[Short::ZERO; 8]; MOST_FEATURES];
+        for (feature, of_choices) in features.iter_mut().take(FEATURES).enumerate() {
+            *of_choices = choices.map(|choice| choice[feature]);
+        }
         assert_eq!(tree.places(&features), [0, 0, 64, 32, 48, 8, 12, 127]);
         assert!(tree.leaves.into_iter().eq((0..LEAVES).map(|leaf| leaf as i8)));
         assert_eq!(tree.shift, 3);
