@@ -48,8 +48,6 @@ struct Tile {
     k: usize,
     least: LeastCycles,
     features: TileFeatures,
-    /// The most CTAs of one of its kernels that work on an SM at once.
-    working: u32,
     /// The tile in every cluster that is legal, and with every ring. Its bound and features are
     /// those of the first one, or of one of which more CTAs work on an SM.
     specs: Vec<RatedSpec>,
@@ -71,15 +69,20 @@ impl Table {
     fn new(([a_type, b_type, output], precision, [a, b], [of_a, of_b]): Key) -> Table {
         let tiles = |operands, majors, loaders, d_major| {
             let specs = catalogue::rule(operands, majors, loaders, d_major, output);
-            let mut tiles: Vec<Tile> = Vec::new();
-            for spec in specs.filter(|spec| Precision::of(spec) == precision) {
-                let rated = RatedSpec::new(spec);
-                match tiles.last_mut() {
-                    Some(tile) if tile.has(&spec) => tile.push(rated),
-                    _ => tiles.push(Tile::new(rated)),
-                }
-            }
-            tiles
+            let specs = specs.filter(|spec| Precision::of(spec) == precision);
+            let rated: Vec<_> = specs.map(RatedSpec::new).collect();
+            let tiles = rated.chunk_by(|one, next| are_of_one_tile(&one.spec, &next.spec));
+            // The first spec of each tile, or one of which more CTAs work on an SM.
+            let most = |specs: &[RatedSpec]| {
+                let more = |best: RatedSpec, rated: &RatedSpec| {
+                    if rated.ctas_per_sm > best.ctas_per_sm { *rated } else { best }
+                };
+                specs.iter().fold(specs[0], more)
+            };
+            let bounded: Vec<_> = tiles.clone().map(most).collect();
+            let least = RatedSpec::least_cycles(&bounded);
+            let bounded = bounded.iter().zip(least);
+            tiles.zip(bounded).map(|(specs, of)| Tile::new(specs.to_vec(), of)).collect()
         };
         Table([
             tiles([a_type, b_type], (a, b), [of_a, of_b], OutputMajor::N),
@@ -213,38 +216,24 @@ pub struct TileSample {
 }
 
 impl Tile {
-    fn new(rated: RatedSpec) -> Tile {
-        let tile = rated.spec.tile;
-        let least = rated.least_cycles();
+    /// The tile of these specs, one of which has this bound.
+    fn new(specs: Vec<RatedSpec>, (bounded, least): (&RatedSpec, LeastCycles)) -> Tile {
+        let tile = bounded.spec.tile;
         Tile {
             m: (tile.m / ROW_STEP) as usize,
             n: (tile.n / COLUMN_STEP) as usize,
             k: tile.k.trailing_zeros() as usize,
             least,
-            features: TileFeatures::new(&rated.spec, &least),
-            working: rated.ctas_per_sm,
-            specs: vec![rated],
+            features: TileFeatures::new(&bounded.spec, &least),
+            specs,
         }
     }
+}
 
-    /// Adds a spec of the tile.
-    fn push(&mut self, rated: RatedSpec) {
-        if rated.ctas_per_sm > self.working {
-            self.least = rated.least_cycles();
-            self.features = TileFeatures::new(&rated.spec, &self.least);
-            self.working = rated.ctas_per_sm;
-        }
-        self.specs.push(rated);
-    }
-
-    /// Whether a spec differs from this tile's by its cluster and ring only.
-    fn has(&self, spec: &Spec) -> bool {
-        self.specs.first().is_some_and(|RatedSpec { spec: own, .. }| {
-            let alone = Cluster::NONE;
-            Spec { cluster: alone, stages: 0, ..*own }
-                == Spec { cluster: alone, stages: 0, ..*spec }
-        })
-    }
+/// Whether specs differ by their clusters and rings only.
+fn are_of_one_tile(one: &Spec, other: &Spec) -> bool {
+    let tile = |spec: &Spec| Spec { cluster: Cluster::NONE, stages: 0, ..*spec };
+    tile(one) == tile(other)
 }
 
 #[cfg(test)]

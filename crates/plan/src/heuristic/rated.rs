@@ -102,10 +102,8 @@ impl RatedSpec {
     pub(super) fn corrected(&self, shape: Shape, device: DeviceFacts, run: RunChoice) -> f64 {
         let placement = self.placed(shape, device);
         let (cycles, features) = self.features(&placement, run);
-        let features = features.map(Short::from);
-        let [of_trees] = corrections::<_, 1, 1>(self.trees(), [&features]);
-        let of_network = self.network().map(|network| network.corrections([&features; LANES])[0]);
-        cycles * combined(of_trees, of_network).exp()
+        let correction = self.corrections(&[features.map(Short::from)])[0];
+        cycles * correction.exp()
     }
 
     /// Estimated cycles before the trees correct them, and the features from which they do.
@@ -141,11 +139,27 @@ impl RatedSpec {
         }
     }
 
-    /// The least that the tiles of any problem take with a spec of wgmma. Its stages are
-    /// corrected as those of a problem of [`WAVES`] full waves of deep tiles. All is 0 for other
-    /// specs, of which there are few.
-    pub(crate) fn least_cycles(&self) -> LeastCycles {
-        let Model::Wgmma(model) = &self.model else { return LeastCycles::default() };
+    /// The least that the tiles of any problem take with each of these specs, which all have one
+    /// kind of mainloop. Stages of wgmma are corrected as those of a problem of [`WAVES`] full
+    /// waves of deep tiles. All is 0 for other specs, of which there are few.
+    pub(crate) fn least_cycles(all: &[RatedSpec]) -> Vec<LeastCycles> {
+        let Some(first) = all.first() else { return vec![] };
+        let bounds: Vec<_> = all.iter().map(RatedSpec::least_and_features).collect();
+        let features: Vec<_> = bounds.iter().map(|(_, features)| *features).collect();
+        let corrections = first.corrections(&features);
+        let corrected = |((least, _), correction): ((LeastCycles, _), f64)| LeastCycles {
+            stage: least.stage * correction.exp(),
+            ..least
+        };
+        bounds.into_iter().zip(corrections).map(corrected).collect()
+    }
+
+    /// The least that tiles take with this spec before it is corrected, and the features from which
+    /// it is.
+    fn least_and_features(&self) -> (LeastCycles, [Short; FEATURES]) {
+        let Model::Wgmma(model) = &self.model else {
+            return (LeastCycles::default(), [Short::ZERO; FEATURES]);
+        };
         let Spec { tile, cluster, .. } = self.spec;
         let [rows, columns] = TILES_OF_WAVE;
         let extent = |tile: u32, ctas: u32, tiles: u32| u64::from(tile * ctas * tiles);
@@ -158,9 +172,24 @@ impl RatedSpec {
         let placement = self.placed(shape, device);
         let raster_rows = placement.raster_rows;
         let run = RunChoice { raster_rows, ..RunChoice::from(&choice) };
-        let estimate = model.estimate(&placement, &model.of_tile(&placement), run).cycles;
-        let least = model.least_cycles();
-        LeastCycles { stage: least.stage * self.corrected(shape, device, run) / estimate, ..least }
+        (model.least_cycles(), self.features(&placement, run).1.map(Short::from))
+    }
+
+    /// The logarithms of the factors by which all trees and the network find the estimates of
+    /// choices of such specs too short, from the features of each.
+    fn corrections(&self, all: &[[Short; FEATURES]]) -> Vec<f64> {
+        let (trees, network) = (self.trees(), self.network());
+        let mut found = Vec::with_capacity(all.len());
+        for some in all.chunks(LANES) {
+            // There may be fewer; then the first of them fills up.
+            let features = std::array::from_fn(|index| some.get(index).unwrap_or(&some[0]));
+            let of_trees = corrections::<_, LANES, LANES>(trees, features);
+            let of_network = network.map(|network| network.corrections(features));
+            found.extend((0..some.len()).map(|index| {
+                combined(of_trees[index], of_network.map(|of_network| of_network[index]))
+            }));
+        }
+        found
     }
 
     /// A function that estimates the cycles of choices of this spec. What they have in common is
