@@ -187,8 +187,8 @@ fn table_of(
 }
 
 /// The tiles with the least bounds for a problem, for each way to access its operands. Nothing is
-/// returned for types without wgmma kernels in the rule. `scripts/fit-corrections.py` fits the trees
-/// that correct the bounds to such samples.
+/// returned for types without wgmma kernels in the rule. `scripts/fit-corrections.py` fits the
+/// trees that correct the bounds to such samples.
 pub fn tile_samples(
     problem: &Problem,
     config: &Config,

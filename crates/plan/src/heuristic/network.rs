@@ -1,8 +1,8 @@
 //! Neural networks that correct the estimates of kernels beside the boosted trees. Trees and
-//! networks err on different choices, so a mean of both errs less than either.
-//! `scripts/fit-trees.py` writes `wgmma-network.bin` for wgmma kernels and `register-network.bin` for
-//! those of f64 and f32, from the same timings as the trees, and says what both gain on problems
-//! that they were not fitted to.
+//! networks err on different choices, so a weighted mean of both errs less than either.
+//! `scripts/fit-corrections.py` writes `wgmma-network.bin` for wgmma kernels and
+//! `register-network.bin` for those of f64 and f32, from the same timings as the trees, and says
+//! what both gain on problems that they were not fitted to.
 //!
 //! A network has three layers of neurons between its inputs and its output. Each neuron adds up
 //! the outputs of the layer before, each times a weight, and a bias. The sum `s` of a hidden neuron
@@ -20,8 +20,8 @@ use std::sync::LazyLock;
 use super::features::FEATURES;
 use super::short::Short;
 
-/// The part of the networks in a correction; the rest is the trees'. `scripts/fit-trees.py` knows
-/// this number.
+/// The part of the networks in a correction; the rest is the trees'. `scripts/fit-corrections.py`
+/// knows this number.
 const PART: f64 = 0.4;
 
 /// Choices whose estimates a network corrects at once, a number of each in a vector register.
