@@ -39,7 +39,8 @@ const NEAR: f64 = 1.33;
 /// nothing is sorted in advance.
 pub struct Ranking<'r> {
     /// Choices that all trees and the network have corrected, those that fewer trees and the
-    /// network have, those that still fewer trees have, and all others. Each group follows the one before.
+    /// network have, those that still fewer trees have, and all others. Each group follows the one
+    /// before.
     groups: [Vec<Estimated<'r>>; 4],
 }
 
