@@ -147,10 +147,10 @@ pub fn judge(path: &Path) -> Result<Vec<Judgement>> {
 }
 
 /// The features of all timed choices of a file in the compact form, as lines of comma-separated
-/// values: run and problem; `wgmma` or `registers`, the kind of the kernel; the
-/// time in cycles of 1.7 GHz, with the drift of the clock divided out and without what repack
-/// kernels take as estimated; the estimate before it is corrected; the cycles of the repack
-/// kernels; and the features.
+/// values: run and problem; `wgmma` or `registers`, the kind of the kernel; the time in cycles of
+/// 1.7 GHz, with the drift of the clock divided out and without what repack kernels take as
+/// estimated; the estimate before it is corrected; the cycles of the repack kernels; and the
+/// features.
 ///
 /// # Errors
 /// The same as for [`judge`].

@@ -7,7 +7,7 @@ use pgemm_kernels::Spec;
 use super::features::FEATURES;
 use super::network::{LANES, combined};
 use super::placement::RunChoice;
-use super::rated::RatedSpec;
+use super::rated::{RatedSpec, filled};
 use super::shape::Shape;
 use super::short::Short;
 use super::trees::corrections;
@@ -159,7 +159,7 @@ impl<'r> Featured<'r> {
 
 /// The features of so many choices. There may be fewer; then the first of them fills up.
 fn features_of<'f, const N: usize>(some: &'f [Featured]) -> [&'f [Short; FEATURES]; N] {
-    std::array::from_fn(|index| &some.get(index).unwrap_or(&some[0]).features)
+    filled(some).map(|choice| &choice.features)
 }
 
 impl<'r> Ranking<'r> {

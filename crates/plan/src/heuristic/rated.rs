@@ -85,6 +85,11 @@ pub(super) fn cycles_with(
     Model::new(&choice.spec, constants).estimator(placement)(choice.into()).cycles
 }
 
+/// So many elements of a slice. There may be fewer; then the first of them fills up.
+pub(super) fn filled<T, const N: usize>(some: &[T]) -> [&T; N] {
+    std::array::from_fn(|index| some.get(index).unwrap_or(&some[0]))
+}
+
 impl RatedSpec {
     /// Computes the model's terms for a valid spec.
     pub fn new(spec: Spec) -> Self {
@@ -181,8 +186,7 @@ impl RatedSpec {
         let (trees, network) = (self.trees(), self.network());
         let mut found = Vec::with_capacity(all.len());
         for some in all.chunks(LANES) {
-            // There may be fewer; then the first of them fills up.
-            let features = std::array::from_fn(|index| some.get(index).unwrap_or(&some[0]));
+            let features = filled(some);
             let of_trees = corrections::<_, LANES, LANES>(trees, features);
             let of_network = network.map(|network| network.corrections(features));
             found.extend((0..some.len()).map(|index| {

@@ -171,7 +171,8 @@ impl Tree {
     fn places<const N: usize>(&self, features: &[[Short; N]; MOST_FEATURES]) -> [i16; N] {
         let mut places = [0; N];
         for (feature, threshold) in self.splits {
-            // All features are below that. The compiler knows it so.
+            // The numbers of all features are below that. The remainder says so to the compiler,
+            // which then checks no bound.
             let features = &features[usize::from(feature) % MOST_FEATURES];
             for (place, feature) in places.iter_mut().zip(features) {
                 *place = 2 * *place + i16::from(*feature > threshold);
