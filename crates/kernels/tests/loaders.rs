@@ -12,8 +12,9 @@ use common::{CPlace, Case, Problem};
 use pgemm_emulator::{Options, Schedule as Order};
 use pgemm_kernels::{GemmKernel, LEAST_BYTES_FOR_THREADS, Signature, Spec, SpecError};
 
-/// Every major, both operands and each alone, all depths of a stage, one and two consumers.
-const SPECS: [&str; 30] = [
+/// Every major, both operands and each alone, all depths of a stage, one and two consumers. The
+/// threads of the last two ask L2 ahead.
+const SPECS: [&str; 32] = [
     "bf16-kk-bf16-64x64x64-s4-w1-c1x1-threads_ab",
     "bf16-kn-bf16-64x64x64-s4-w1-c1x1-threads_ab",
     "bf16-mk-f32-64x64x64-s4-w1-c1x1-threads_ab",
@@ -44,6 +45,8 @@ const SPECS: [&str; 30] = [
     "e4m3-mn-bf16-128x24x128-s4-w2-c1x1-threads_ab",
     "e4m3-mkm-bf16-64x24x256-s4-w1-c1x1-threads_a",
     "s8-kn-s32-256x112x128-s3-w2-c1x4-threads_b",
+    "bf16-mn-bf16-128x128x32-s12-w2-c1x1-threads_ab",
+    "bf16-kk-bf16-192x88x64-s4-p2-c2x1-threads_a",
 ];
 
 fn spec(name: &str) -> Spec {

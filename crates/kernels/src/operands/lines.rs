@@ -123,6 +123,17 @@ impl<'k> MatrixUnits<'k> {
         b.load_global::<ty::U32, 4>(self.first + there)
     }
 
+    /// Asks L2 for the unit that begins `at` bytes behind the first, if there is one and it is
+    /// wanted.
+    pub(super) fn ask_ahead(
+        &self,
+        b: &'k KernelBuilder,
+        at: Val<'k, ty::U64>,
+        wanted: Val<'k, ty::Bool>,
+    ) {
+        b.if_((self.last - self.first).ge(at) & wanted, || b.prefetch_line(self.first + at));
+    }
+
     /// Whether addresses from `from` to before `to` leave the units.
     pub(super) fn are_left_by(&self, [from, to]: [Val<'k, ty::U64>; 2]) -> Val<'k, ty::Bool> {
         from.lt(self.first) | (self.last + 16).lt(to)

@@ -3,6 +3,7 @@
 //! tiles that they share, and multicast them. Operands that TMA cannot read are loaded by the
 //! threads of the producer's warpgroup ([`lines`]), which transpose them if need be ([`turned`]).
 
+mod ahead;
 mod batch;
 mod lines;
 mod loads;
@@ -13,6 +14,7 @@ use pgemm_ir::{
     Release, Retired, Ring, RingCursor, SmemRequest, Special, Val, WARPGROUP_WARPS, ty,
 };
 
+use self::ahead::Ahead;
 pub(crate) use self::batch::BatchMap;
 pub(crate) use self::lines::MemoryMatrix;
 use self::lines::Units;
@@ -89,6 +91,8 @@ pub(crate) struct Operands<'k> {
     depth: u32,
     /// Stages whose loads threads have in flight together.
     in_flight: u32,
+    /// Whether threads ask L2 for the stage behind those.
+    asks_ahead: bool,
     /// Whether threads pass on the last stage of a tile apart from the others. They have one stage
     /// in flight then.
     last_apart: bool,
@@ -126,9 +130,20 @@ impl<'k> Operands<'k> {
             some => ring.filled_by(LOADING_WARPS, some < list.len()),
         };
         let in_flight = if by_threads > 0 { spec.stages_in_flight() } else { 1 };
+        let asks_ahead = by_threads > 0 && spec.asks_ahead();
         let last_apart = by_threads > 0 && spec.passes_last_stage_apart();
         let depth = spec.stored_tile_k();
-        Operands { b, list, ring, depth, in_flight, last_apart, shape: spec.cluster, cta }
+        Operands {
+            b,
+            list,
+            ring,
+            depth,
+            in_flight,
+            asks_ahead,
+            last_apart,
+            shape: spec.cluster,
+            cta,
+        }
     }
 
     /// The ring.
@@ -223,10 +238,13 @@ impl<'k> Operands<'k> {
         let (b, in_flight) = (self.b, self.in_flight);
         let places: Vec<_> = matrices.iter().map(|matrix| matrix.place(origin.batch)).collect();
         let has_copies = matrices.iter().any(|matrix| matrix.map().is_some());
-        let mut tiles = vec![];
+        let (mut tiles, mut requests) = (vec![], vec![]);
         for (index, (operand, matrix)) in self.list.iter().zip(matrices).enumerate() {
             if let (OperandMatrix::Memory(matrix), Some(tile)) = (matrix, &operand.by_threads) {
                 tiles.push((index, TileLoads::new(b, tile, operand.side, *matrix, origin)));
+                if let (true, LoadedTile::Lines(tile)) = (self.asks_ahead, tile) {
+                    requests.push(Ahead::new(b, tile, operand.side, matrix, origin));
+                }
             }
         }
         let k_of = |k_tile: Val<'k, ty::U32>| (segment.k_first + k_tile) * self.depth;
@@ -234,6 +252,10 @@ impl<'k> Operands<'k> {
         let load = |k_tile: Val<'k, ty::U32>| -> Vec<Units<'k>> {
             let exists = k_tile.lt(segment.k_count);
             tiles.iter().map(|(_, tile)| tile.load(k_of(k_tile), exists, |_| {})).collect()
+        };
+        let ask = |k_tile: Val<'k, ty::U32>| {
+            let exists = k_tile.lt(segment.k_count);
+            requests.iter().for_each(|ahead| ahead.ask(k_of(k_tile), exists));
         };
         // Passes on stage `k_tile`, whose operands `store` stores.
         let pass_on = |k_tile: Val<'k, ty::U32>, cursor, store: &mut dyn FnMut(usize, &_, _, _)| {
@@ -260,6 +282,7 @@ impl<'k> Operands<'k> {
         let pass_and_load = |k_tile: Val<'k, ty::U32>, cursor, units: &[Units<'k>]| {
             let next = k_tile + in_flight;
             let exists = next.lt(segment.k_count);
+            ask(next + 1);
             let mut loaded = vec![];
             let cursor =
                 pass_on(k_tile, cursor, &mut |number, tile: &TileLoads<'k, '_>, stage, k| {
@@ -269,6 +292,7 @@ impl<'k> Operands<'k> {
             (cursor, loaded)
         };
         let units: Vec<_> = (0..in_flight).map(|ahead| load(b.constant(ahead))).collect();
+        ask(b.constant(in_flight));
         let start = (cursor, units);
         let count = segment.k_count - u32::from(self.last_apart);
         let (cursor, units) =

@@ -19,6 +19,16 @@ const MOST_UNITS_REGISTERS_OF_BOTH: u32 = 120;
 /// of a row lies in one of two places. ptxas 12.4 spills with more.
 const MOST_UNITS_REGISTERS_OF_LONG_ROWS: u32 = 112;
 
+/// The same for threads that ask L2 for the next stage, and if they load both operands. With more,
+/// or with the loads of several stages in flight, or in a larger cluster or tile, ptxas 12.4 or 13.0
+/// spills.
+const MOST_UNITS_REGISTERS_WITH_REQUESTS: u32 = 96;
+const MOST_UNITS_REGISTERS_OF_BOTH_WITH_REQUESTS: u32 = 64;
+
+/// Most CTAs of the cluster of such threads, and most elements of the tile of a CTA.
+const MOST_CTAS_WITH_REQUESTS: u32 = 2;
+const MOST_ELEMENTS_WITH_REQUESTS: u32 = 32_768;
+
 /// Most stages whose loads are in flight together. The code of a stage is repeated for each.
 const MOST_STAGES_IN_FLIGHT: u32 = 3;
 
@@ -75,6 +85,25 @@ impl Spec {
             && self.working_ctas_per_sm() > 1
             && self.stages_in_flight() == 1
             && self.row_bytes() <= swizzle_bytes()
+    }
+
+    /// Whether threads ask L2 for a stage before they load it. Those of two CTAs of an SM have
+    /// enough loads in flight together: more of them only make memory fetch parts of lines that
+    /// others need later. Threads that transpose a tile do not ask.
+    pub(crate) fn asks_ahead(&self) -> bool {
+        let [of_stage, _] = self.loader_registers();
+        let turns = [Side::M, Side::N].map(|side| self.turns(side));
+        let by_threads = [Side::M, Side::N].map(|side| self.loader(side) == Loader::Threads);
+        let most = match by_threads {
+            [true, true] => MOST_UNITS_REGISTERS_OF_BOTH_WITH_REQUESTS,
+            _ => MOST_UNITS_REGISTERS_WITH_REQUESTS,
+        };
+        self.working_ctas_per_sm() == 1
+            && turns == [false; 2]
+            && self.cluster.size() <= MOST_CTAS_WITH_REQUESTS
+            && self.tile.m * self.tile.n <= MOST_ELEMENTS_WITH_REQUESTS
+            && self.stages_in_flight() == 1
+            && of_stage <= most
     }
 
     /// Whether threads can load the operands with half the registers of an SM. With no register to
