@@ -1,5 +1,6 @@
 //! [`Ranking`]: the choices for a problem, ordered by their estimated cycles.
 
+use std::mem;
 use std::ops::Range;
 
 use pgemm_kernels::Spec;
@@ -133,6 +134,18 @@ impl<'r> Featured<'r> {
                 choice.estimate();
             }
         }
+    }
+
+    /// The choices with their features, corrected by all their trees and their network, if
+    /// their operands are read in place. Their kernels may be of several kinds.
+    fn corrected(all: &[Estimated<'r>], shape: Shape, device: DeviceFacts) -> Vec<Featured<'r>> {
+        let mut all: Vec<_> = Featured::of(all, shape, device, 0.0).collect();
+        let kind = |choice: &Featured| mem::discriminant(&choice.estimated.rated.spec.mainloop);
+        for of_kind in all.chunk_by_mut(|one, other| kind(one) == kind(other)) {
+            Featured::correct::<CORRECTED, CORRECTED>(of_kind, 0..usize::MAX);
+            Featured::correct_by_network(of_kind);
+        }
+        all
     }
 
     /// Estimates the choice anew, after a correction.
@@ -288,10 +301,8 @@ pub fn rank(
     let rated: Vec<_> = specs.into_iter().map(RatedSpec::new).collect();
     let (shape, device) = (shape.into(), device.into());
     let Ranking { groups } = Ranking::new(&rated, shape, device, split, None);
-    let mut all = groups.concat();
-    for Estimated { cycles, rated, run } in &mut all {
-        *cycles = rated.corrected(shape, device, *run);
-    }
+    let all = Featured::corrected(&groups.concat(), shape, device);
+    let mut all: Vec<_> = all.into_iter().map(|choice| choice.estimated).collect();
     all.sort_by(|a, b| a.cycles.total_cmp(&b.cycles));
     all.iter().map(Estimated::choice).collect()
 }
@@ -304,9 +315,7 @@ pub(crate) fn least_corrected<'r>(
     device: DeviceFacts,
 ) -> f64 {
     let Ranking { groups } = Ranking::new(specs, shape, device, None, None);
-    let mut all: Vec<_> = Featured::of(&groups.concat(), shape, device, 0.0).collect();
-    Featured::correct::<CORRECTED, CORRECTED>(&mut all, 0..usize::MAX);
-    Featured::correct_by_network(&mut all);
+    let all = Featured::corrected(&groups.concat(), shape, device);
     all.iter().map(|choice| choice.estimated.cycles).fold(f64::INFINITY, f64::min)
 }
 
