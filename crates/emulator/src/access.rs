@@ -89,6 +89,13 @@ impl Emulator<'_> {
         Ok(offset as usize)
     }
 
+    fn allocated_place(&self, address: u64, bytes: u32, at: At, what: &str) -> Outcome<Place> {
+        self.memory.locate(address, bytes as usize).ok_or_else(|| {
+            let message = format!("{bytes} bytes at {}", self.memory.describe(address));
+            self.fault(ReportKind::OutOfBounds, message, at, what)
+        })
+    }
+
     pub(crate) fn global_place(
         &self,
         address: u64,
@@ -97,10 +104,7 @@ impl Emulator<'_> {
         at: At,
         what: &str,
     ) -> Outcome<Place> {
-        let Some(place) = self.memory.locate(address, bytes as usize) else {
-            let message = format!("{bytes} bytes at {}", self.memory.describe(address));
-            return Err(self.fault(ReportKind::OutOfBounds, message, at, what));
-        };
+        let place = self.allocated_place(address, bytes, at, what)?;
         if !address.is_multiple_of(u64::from(bytes)) {
             let message =
                 format!("{} is not a multiple of {bytes} bytes", self.memory.describe(address));
@@ -265,6 +269,20 @@ impl Emulator<'_> {
             warp.set(dest, lane, number::widen(element, bits).to_bits().into());
         }
         self.observe(warp, at, Space::Global, &addresses, size, false, false, what)
+    }
+
+    /// Checks that each lane prefetches from an allocation. The emulator has no caches.
+    pub(crate) fn prefetch_line(
+        &self,
+        program: &Program,
+        warp: &Warp,
+        at: At,
+        address: Slot,
+    ) -> Outcome {
+        for &(_, from) in &*Addresses::read(program, warp, address) {
+            self.allocated_place(from, 1, at, "prefetches")?;
+        }
+        Ok(())
     }
 
     /// Stores an element of 16 or 8 bits for each lane.

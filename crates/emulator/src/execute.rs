@@ -145,6 +145,7 @@ impl Emulator<'_> {
             }
             Step::GridDependencyWait => warp.knowledge.dependency = true,
 
+            Step::PrefetchLine { address } => self.prefetch_line(program, warp, at, *address)?,
             Step::PrefetchMap { map } => {
                 self.prefetch_map(program, warp, at, *map)?;
             }

@@ -256,8 +256,9 @@ impl Flatten<'_> {
                 self.places[inst.results[0].index()] = self.constant(u64::from(address));
                 return Ok(());
             }
-            // The emulator has neither other grids nor caches.
-            Op::GridDependencyLaunch | Op::PrefetchLine => return Ok(()),
+            // The emulator has no other grids.
+            Op::GridDependencyLaunch => return Ok(()),
+            Op::PrefetchLine => Step::PrefetchLine { address: arg(0) },
             Op::Special(special) => Step::Special { special: *special, dest: dest() },
             Op::Unary(op) => pure(Function::Unary(*op, ty(0))),
             Op::Binary(op) => pure(Function::Binary(*op, ty(0))),

@@ -62,6 +62,7 @@ fn may_stay(program: &Program, warp: &Warp) -> bool {
         | Step::ClusterWait
         | Step::WarpSync
         | Step::GridDependencyWait
+        | Step::PrefetchLine { .. }
         | Step::PrefetchMap { .. }
         | Step::TmaLoad(_)
         | Step::TmaStore { .. }

@@ -194,6 +194,9 @@ pub(crate) enum Step {
     WarpSync,
     GridDependencyWait,
 
+    PrefetchLine {
+        address: Slot,
+    },
     PrefetchMap {
         map: Slot,
     },
@@ -329,7 +332,8 @@ impl Step {
             Step::MbarrierInit { address, .. }
             | Step::MbarrierArrive { address }
             | Step::MbarrierArriveExpect { address, .. }
-            | Step::MbarrierArriveCluster { address } => visit(address, false),
+            | Step::MbarrierArriveCluster { address }
+            | Step::PrefetchLine { address } => visit(address, false),
             Step::MbarrierWait { address, parity } => {
                 visit(address, false);
                 visit(parity, false);

@@ -299,6 +299,24 @@ fn out_of_bounds_and_misaligned_accesses_name_the_line() {
 }
 
 #[test]
+fn prefetches_stay_in_allocations() {
+    for (offset, is_inside) in [(0, true), (96, true), (100, false)] {
+        let mut w = Writer::new(1);
+        let input = w.scalar("input", Type::U64);
+        let offset = w.u32(offset);
+        let offset = w.op(Op::Convert(Type::U64), &[offset], Type::U64);
+        let address = w.op(Op::Binary(BinaryOp::Add), &[input, offset], Type::U64);
+        w.at("prefetch").run(Op::PrefetchLine, &[address]);
+        let kernel = w.finish();
+        let args = |memory: &mut Memory| vec![Argument::U64(memory.allocate("small", 100))];
+        match is_inside {
+            true => passes(&kernel, 1, |memory| (args(memory), ()), |_, ()| ()),
+            false => drop(fails_with(&kernel, 1, args, ReportKind::OutOfBounds, &["prefetch"])),
+        }
+    }
+}
+
+#[test]
 fn memory_that_nobody_wrote_cannot_be_read() {
     let mut w = Writer::new(1);
     let data = w.data("data", 64);
