@@ -87,7 +87,7 @@ impl Spec {
             && self.row_bytes() <= swizzle_bytes()
     }
 
-    /// Whether threads ask L2 for a stage before they load it. On an H200 nine problems took from
+    /// Whether threads ask L2 for a stage before they load it. On an H200 eight problems took from
     /// 0.5 to 18 % less time so. Three others, whose kernels have two CTAs on an SM, took from 0.1 %
     /// less to 23 % more (runs `2026-11-27-atlas-h200-ahead-*` of `benchmarks/results`), so those do
     /// not ask. Threads that transpose a tile do not either.
