@@ -90,7 +90,7 @@ impl Spec {
     /// Whether threads ask L2 for a stage before they load it. On an H200 eight problems took from
     /// 0.5 to 18 % less time so. Three others, whose kernels have two CTAs on an SM, took from 0.1 %
     /// less to 23 % more (runs `2026-11-27-atlas-h200-ahead-*` of `benchmarks/results`), so those do
-    /// not ask. Threads that transpose a tile do not either.
+    /// not ask. Threads that transpose a tile do not either, since that was not tried.
     pub(crate) fn asks_ahead(&self) -> bool {
         let [of_stage, _] = self.loader_registers();
         let turns = [Side::M, Side::N].map(|side| self.turns(side));
