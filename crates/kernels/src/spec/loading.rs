@@ -20,8 +20,8 @@ const MOST_UNITS_REGISTERS_OF_BOTH: u32 = 120;
 const MOST_UNITS_REGISTERS_OF_LONG_ROWS: u32 = 112;
 
 /// The same for threads that ask L2 for the next stage, and if they load both operands. With more,
-/// or with the loads of several stages in flight, or in a larger cluster or tile, ptxas 12.4 or 13.0
-/// spills.
+/// or with the loads of several stages in flight, or in a larger cluster or tile, ptxas 12.4 or
+/// 13.0 spills.
 const MOST_UNITS_REGISTERS_WITH_REQUESTS: u32 = 96;
 const MOST_UNITS_REGISTERS_OF_BOTH_WITH_REQUESTS: u32 = 64;
 
@@ -88,9 +88,9 @@ impl Spec {
     }
 
     /// Whether threads ask L2 for a stage before they load it. On an H200 eight problems took from
-    /// 0.5 to 18 % less time so. Three others, whose kernels have two CTAs on an SM, took from 0.1 %
-    /// less to 23 % more (runs `2026-11-27-atlas-h200-ahead-*` of `benchmarks/results`), so those do
-    /// not ask. Threads that transpose a tile do not either, since that was not tried.
+    /// 0.5 to 18 % less time so. Three others, whose kernels have two CTAs on an SM, took from 0.1
+    /// % less to 23 % more (runs `2026-11-27-atlas-h200-ahead-*` of `benchmarks/results`), so
+    /// those do not ask. Threads that transpose a tile do not either, since that was not tried.
     pub(crate) fn asks_ahead(&self) -> bool {
         let [of_stage, _] = self.loader_registers();
         let turns = [Side::M, Side::N].map(|side| self.turns(side));
