@@ -379,3 +379,20 @@ fn f64_tiles_that_were_spilled_are_refused() {
         assert!(matches!(error, SpecError::Registers { .. }), "{name}: {error}");
     }
 }
+
+#[test]
+fn threads_with_registers_to_spare_ask_l2_ahead() {
+    for (name, asks) in [
+        ("bf16-mn-bf16-128x128x32-s12-w2-c1x1-threads_ab", true),
+        ("bf16-kk-bf16-192x88x64-s4-p2-c2x1-threads_a", true),
+        // Two CTAs on an SM, loads of several stages in flight, many loads, and a large cluster.
+        ("bf16-mn-bf16-64x48x128-s3-w1-c1x1-threads_a", false),
+        ("bf16-mn-bf16-64x112x32-s9-w1-c1x1-threads_ab", false),
+        ("bf16-mn-bf16-128x40x64-s8-p2-c1x1-threads_ab", false),
+        ("bf16-mn-bf16-192x88x64-s4-p2-c4x1-threads_a", false),
+        // Threads that transpose B.
+        ("s8-kn-s32-128x48x128-s9-p2-c1x1-threads_ab", false),
+    ] {
+        assert_eq!(spec(name).asks_ahead(), asks, "{name}");
+    }
+}
