@@ -1,6 +1,6 @@
 //! Requests to L2 for the part of an operand that threads load next. The registers of these threads
-//! hold few loads, so that memory answers too slowly for them. A request takes no register and
-//! returns at once, and the load that follows finds its bytes in L2.
+//! hold few loads, so they wait for memory. A request keeps no register while memory answers, and
+//! the load that follows finds its bytes in L2.
 
 use pgemm_ir::{KernelBuilder, OperandMajor, Special, Val, WARPGROUP_THREADS, ty};
 

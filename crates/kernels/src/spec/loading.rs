@@ -80,24 +80,22 @@ impl Spec {
     /// took from 3 % less to 16 % more (runs `2026-11-25-atlas-h100-last-stage-*` of
     /// `benchmarks/results`). With rows longer than a swizzle, ptxas spills.
     pub(crate) fn passes_last_stage_apart(&self) -> bool {
-        let by_threads = [Side::M, Side::N].map(|side| self.loader(side) == Loader::Threads);
-        by_threads == [true; 2]
+        self.has_both_loaded_by_threads()
             && self.working_ctas_per_sm() > 1
             && self.stages_in_flight() == 1
             && self.row_bytes() <= swizzle_bytes()
     }
 
-    /// Whether threads ask L2 for a stage before they load it. On an H200 eight problems took from
-    /// 0.5 to 18 % less time so. Three others, whose kernels have two CTAs on an SM, took from 0.1
-    /// % less to 23 % more (runs `2026-11-27-atlas-h200-ahead-*` of `benchmarks/results`), so
-    /// those do not ask. Threads that transpose a tile do not either, since that was not tried.
+    /// Whether threads ask L2 for a stage before they load it. On an H200 eight problems took
+    /// from 0.5 to 18 % less time so. Three others, whose kernels have two CTAs on an SM, took 0
+    /// to 23 % more (runs `2026-11-27-atlas-h200-ahead-*` of `benchmarks/results`), so those do
+    /// not ask. Threads that transpose a tile do not either, since that was not tried.
     pub(crate) fn asks_ahead(&self) -> bool {
         let [of_stage, _] = self.loader_registers();
         let turns = [Side::M, Side::N].map(|side| self.turns(side));
-        let by_threads = [Side::M, Side::N].map(|side| self.loader(side) == Loader::Threads);
-        let most = match by_threads {
-            [true, true] => MOST_UNITS_REGISTERS_OF_BOTH_WITH_REQUESTS,
-            _ => MOST_UNITS_REGISTERS_WITH_REQUESTS,
+        let most = match self.has_both_loaded_by_threads() {
+            true => MOST_UNITS_REGISTERS_OF_BOTH_WITH_REQUESTS,
+            false => MOST_UNITS_REGISTERS_WITH_REQUESTS,
         };
         self.working_ctas_per_sm() == 1
             && turns == [false; 2]
@@ -105,6 +103,10 @@ impl Spec {
             && self.tile.m * self.tile.n <= MOST_ELEMENTS_WITH_REQUESTS
             && self.stages_in_flight() == 1
             && of_stage <= most
+    }
+
+    fn has_both_loaded_by_threads(&self) -> bool {
+        [Side::M, Side::N].iter().all(|side| self.loader(*side) == Loader::Threads)
     }
 
     /// Whether threads can load the operands with half the registers of an SM. With no register to
