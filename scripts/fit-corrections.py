@@ -74,18 +74,19 @@ COMMON_OF_TILES = 0.3
 REACH_OF_TILES = 0.1
 LEAST_WEIGHT_OF_TILES = 0.02
 
-# Tiles whose bounds the planner corrects, and numbers of tiles whose kernels it could then estimate.
-BOUNDED = 40
-ESTIMATED = (4, 5, 6, 7)
+# Tiles of each way to access the operands whose bounds the planner corrects, and numbers of tiles whose kernels it could then
+# estimate. The planner has the first number in crates/plan/src/considered.rs.
+BOUNDED = 32
+ESTIMATED = (4, 6, 8, 10)
 
 # Levels of a tree in a file.
 LEVELS = 7
 
-# So many trees, from the first on, correct many choices of a problem, and so many some of them,
-# with the network. And how many choices are left after each. The planner has the same numbers, in
+# So many trees, from the first on, correct many choices of a problem, all trees those that these find best, and the network
+# those that all trees find best. And how many choices are left after each. The planner has the same numbers, in
 # crates/plan/src/heuristic/ranking.rs.
-FIRST = [320, 400]
-LEFT = [8, 4]
+FIRST = 160
+LEFT = [16, 8]
 
 # The part of the network in a correction. The planner has the same number.
 PART_OF_NETWORK = 0.4
@@ -195,45 +196,54 @@ def trees_of(model):
 
 
 def read_tiles(paths):
-    """Numbers of the problems with their ways of access, of the files, and logarithms of the least estimates and of the bounds,
-    and the features."""
-    of, files, cycles, bounds, rows = [], [], [], [], []
+    """Numbers of the problems and of the files, whether the planner corrects the bounds, logarithms of the least estimates of tiles and of their bounds, cycles of the
+    repack kernels before them, and the features."""
+    of, files, ways, cycles, bounds, before, rows = [], [], [], [], [], [], []
     count = -1
     for index, path in enumerate(paths):
         last = None
         with open(path, encoding="utf-8") as file:
             next(file)
             for line in file:
-                problem, access, numbers = line.split(",", 2)
-                if (problem, access) != last:
-                    last = (problem, access)
+                problem, way, numbers = line.split(",", 2)
+                if problem != last:
+                    last = problem
                     count += 1
-                least, bound, *features = map(float, numbers.split(","))
+                ways.append((count, way))
+                least, repack, bound, *features = map(float, numbers.split(","))
                 of.append(count)
                 files.append(index)
                 cycles.append(math.log(least))
                 bounds.append(math.log(bound))
+                before.append(repack)
                 rows.append(np.array(features, dtype=np.float32))
-    return np.array(of), np.array(files), np.array(cycles), np.array(bounds), short(np.array(rows))
+    of_way = collections.defaultdict(list)
+    for index, way in enumerate(ways):
+        of_way[way].append(index)
+    bounded = np.full(len(of), False)
+    for tiles in of_way.values():
+        bounded[sorted(tiles, key=bounds.__getitem__)[:BOUNDED]] = True
+    return np.array(of), np.array(files), bounded, np.array(cycles), np.array(bounds), np.array(before), short(np.array(rows))
 
 
-def lost_by_tiles(of, excess, bounds, corrections, problems):
-    """What is lost by estimating only some tiles of these problems, a column for each number of them."""
+def lost_by_tiles(of, excess, corrected, problems):
+    """What is lost by estimating only some tiles of these problems, a column for each number of them. `corrected` are the bounds
+    by which these are chosen from all ways to access the operands."""
     starts = np.searchsorted(of, np.arange(of.max() + 2))
     lost = []
     for problem in problems:
         tiles = slice(starts[problem], starts[problem + 1])
-        bounded = np.argsort(bounds[tiles])[:BOUNDED]
-        order = bounded[np.argsort((bounds[tiles] + corrections[tiles])[bounded])]
+        order = np.argsort(corrected[tiles])
         lost.append([excess[tiles][order[:count]].min() for count in ESTIMATED])
     return np.array(lost)
 
 
 def fit_tiles(paths, out):
-    of, files, cycles, bounds, rows = read_tiles(paths)
+    of, files, bounded, cycles, bounds, before, rows = read_tiles(paths)
+    total = np.log(np.exp(cycles) + before)
     least = np.full(of.max() + 1, np.inf)
-    np.minimum.at(least, of, cycles)
-    excess = cycles - least[of]
+    np.minimum.at(least, of, total)
+    excess = total - least[of]
     weights = np.exp(-excess / REACH_OF_TILES) + LEAST_WEIGHT_OF_TILES
     targets = without_common(of, cycles - bounds, weights, COMMON_OF_TILES)
     held = np.random.RandomState(1).permutation(of.max() + 1) % FOLDS == 0
@@ -242,7 +252,8 @@ def fit_tiles(paths, out):
     model = fit(rows[fitted], targets[fitted], weights[fitted], PARAMETERS_OF_TILES)
     file_of = files[np.searchsorted(of, problems)]
     for title, corrections in [("bounds", np.zeros(len(of))), ("held out", model.predict(rows))]:
-        lost = lost_by_tiles(of, excess, bounds, corrections, problems)
+        corrected = np.where(bounded, np.exp(bounds + corrections) + before, np.inf)
+        lost = lost_by_tiles(of, excess, corrected, problems)
         for name, part in [*((path, lost[file_of == index]) for index, path in enumerate(paths)), ("all", lost)]:
             columns = (f"{count} tiles {math.exp(column.mean()):.4f}, 95 % {math.exp(np.quantile(column, 0.95)):.4f}" for count, column in zip(ESTIMATED, part.T))
             print(f"{title:10} {name:24} {len(part):5} problems: {'; '.join(columns)}")
@@ -295,32 +306,33 @@ def main():
             some = parameters | {"iterations": parameters["iterations"] // part}
             model = fit(rows[among], targets[among], weights[among], some)
             logarithms = with_repack(model.predict(rows))
-        return model, Network(of[among], rows[among], errors[among], weighted(total)[among])
+        network = Network(*(of_all[among] for of_all in (of, rows, times, estimates, before, weighted(total), of_run)))
+        return model, network
 
     def predicted(model, network, among):
-        """What the first trees say of these choices, what more of them and the network say, and what all say."""
-        first, more, every = (model.predict(rows[among], ntree_end=count) for count in [*FIRST, 0])
+        """What the first trees say of these choices, what all trees say, both with the network, and the network alone."""
+        first, every = (model.predict(rows[among], ntree_end=count) for count in [FIRST, 0])
         of_network = network.predict(rows[among])
-        alone = [every, of_network]
-        return np.array([first, *(trees + PART_OF_NETWORK * (of_network - trees) for trees in [more, every]), *alone])
+        return np.array([first, every, every + PART_OF_NETWORK * (of_network - every), of_network])
 
     say("estimates", losses(0), problems)
     # The same problem of several runs is held out as a whole.
     names_of_problems = sorted({problem for _, problem in problems})
     fold_of = dict(zip(names_of_problems, np.random.RandomState(1).permutation(len(names_of_problems)) % FOLDS))
     folds = np.array([fold_of[problem] for _, problem in problems])
-    corrections = np.zeros((len(FIRST) + 3, len(of)))
+    corrections = np.zeros((4, len(of)))
     for fold in range(FOLDS):
         held = folds[of] == fold
         corrections[:, held] = predicted(*fitted(~held), held)
-    *in_turn, trees_alone, network_alone = corrections
-    say("held out", losses(*in_turn), problems)
-    say("held out, of all", losses(in_turn[-1]), problems)
+    first, trees_alone, both, network_alone = corrections
+    say("held out", losses(first, trees_alone, both), problems)
+    say("held out, of all", losses(both), problems)
     say("trees alone", losses(trees_alone), problems)
     say("network alone", losses(network_alone), problems)
     everything = np.full(len(of), True)
     model, network = fitted(everything)
-    say("fitted", losses(*predicted(model, network, everything)[: len(in_turn)]), problems)
+    first, trees_alone, both, _ = predicted(model, network, everything)
+    say("fitted", losses(first, trees_alone, both), problems)
     if args.out:
         kind = args.kernels.removesuffix("s")
         (args.out / f"{kind}-trees.bin").write_bytes(b"".join(trees_of(model)))

@@ -14,6 +14,12 @@ BLOCK = 8
 # counts little.
 WEIGHT_OF_MEAN = 0.2**2
 
+# Beside these errors the network is fitted to what a pick by chance would lose, if the lower the corrected estimate of a choice,
+# the more likely it were picked: an estimate higher by SOFTNESS, as a logarithm, makes it e times less likely. This is what the
+# network is for; the errors alone treat all choices near the best alike, whether they are picked or not.
+WEIGHT_OF_LOSS = 0.2
+SOFTNESS = 0.04
+
 EPOCHS = 150
 PROBLEMS_OF_STEP = 128
 RATE = 4e-3
@@ -36,10 +42,11 @@ def logarithms(features):
 
 
 class Network:
-    """A network that is fitted to these errors of estimates, logarithms, by these features of choices. `of` says which problem
-    each choice belongs to."""
+    """A network that is fitted to the errors of these estimates, by these features of choices. `of` says which problem each
+    choice belongs to, `before` how long the repack kernels before it take, and `weights` what the error of each choice counts.
+    The last numbers are what the loss of picking it counts."""
 
-    def __init__(self, of, features, errors, weights):
+    def __init__(self, of, features, times, estimates, before, weights, weights_of_loss):
         torch.manual_seed(0)
         torch.set_num_threads(2)
         inputs = logarithms(features)
@@ -48,15 +55,15 @@ class Network:
         self.mean = inputs.mean(0, dtype=np.float64).astype(np.float32)
         # An input that is the same everywhere says nothing.
         self.scale = np.where(deviation > 1e-6, 1 / np.maximum(deviation, 1e-6), 0).astype(np.float32)
-        layers, before = [], features.shape[1]
+        layers, last = [], features.shape[1]
         for width in HIDDEN:
-            layers += [torch.nn.Linear(before, width), Gate()]
-            before = width
-        layers.append(torch.nn.Linear(before, 1))
+            layers += [torch.nn.Linear(last, width), Gate()]
+            last = width
+        layers.append(torch.nn.Linear(last, 1))
         # At first all corrections are small, as they should be.
         torch.nn.init.normal_(layers[-1].weight, std=0.01)
         self.layers = torch.nn.Sequential(*layers)
-        self.fit(of, self.inputs(features), errors, weights)
+        self.fit(of, self.inputs(features), times, estimates, before, weights, weights_of_loss)
 
     def inputs(self, features):
         return torch.from_numpy((logarithms(features).clip(self.least, self.greatest) - self.mean) * self.scale)
@@ -65,9 +72,13 @@ class Network:
         with torch.no_grad():
             return self.layers(self.inputs(features))[:, 0].numpy().astype(np.float64)
 
-    def fit(self, of, inputs, errors, weights):
-        errors = torch.from_numpy(errors.astype(np.float32))
-        weights = torch.from_numpy((weights / weights.mean()).astype(np.float32))
+    def fit(self, of, inputs, times, estimates, before, weights, weights_of_loss):
+        def tensor(numbers):
+            return torch.from_numpy(numbers.astype(np.float32))
+
+        errors, totals = tensor(np.log(times / estimates)), tensor(np.log(times + before))
+        estimates, before = tensor(estimates), tensor(before)
+        weights, weights_of_loss = tensor(weights / weights.mean()), tensor(weights_of_loss / weights_of_loss.mean())
         order = np.argsort(of, kind="stable")
         problems = np.split(order, np.flatnonzero(np.diff(of[order])) + 1)
         steps = len(problems) // PROBLEMS_OF_STEP
@@ -81,15 +92,26 @@ class Network:
                 choices = torch.from_numpy(np.concatenate(some))
                 problem = torch.from_numpy(np.repeat(np.arange(len(some)), [len(choices) for choices in some]))
                 weight = weights[choices]
-                left = self.layers(inputs[choices])[:, 0] - errors[choices]
+                corrections = self.layers(inputs[choices])[:, 0]
+                left = corrections - errors[choices]
 
                 def of_problem(values):
                     return torch.zeros(len(some)).index_add(0, problem, values)
+
+                def over_least(values):
+                    least = torch.full((len(some),), torch.inf).scatter_reduce(0, problem, values.detach(), "amin")
+                    return values - least[problem]
 
                 total = of_problem(weight)
                 mean = of_problem(weight * left) / total
                 apart = left - mean[problem]
                 loss = ((weight * apart**2).sum() + WEIGHT_OF_MEAN * (total * mean**2).sum()) / weight.sum()
+                corrected = torch.log(estimates[choices] * corrections.exp() + before[choices])
+                likelihood = torch.exp(-over_least(corrected) / SOFTNESS)
+                likelihood = likelihood / of_problem(likelihood)[problem]
+                lost = of_problem(weights_of_loss[choices] * likelihood * over_least(totals[choices]))
+                counted = of_problem(weights_of_loss[choices]) / of_problem(torch.ones(len(choices)))
+                loss = loss + WEIGHT_OF_LOSS * lost.sum() / counted.sum()
                 optimizer.zero_grad()
                 loss.backward()
                 torch.nn.utils.clip_grad_norm_(self.layers.parameters(), LARGEST_GRADIENT)

@@ -200,7 +200,7 @@ pub fn tile_samples(
         let PlannedProblem { problem, config, accesses, .. } = planned;
         let types = (config.operands(), config.output_dtype(), config.precision());
         let table = table_of(problem, types, accesses.loaders())?;
-        Some(table.samples(Shape::of_planned(planned), device))
+        Some(table.samples(Shape::of_planned(planned), planned.repack_cycles(), device))
     };
     accesses.iter().filter_map(samples).collect()
 }

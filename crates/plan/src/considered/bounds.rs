@@ -1,6 +1,6 @@
 //! [`Bounds`]: bounds on the cycles of a problem in any tile, each computed in a few nanoseconds.
 
-use super::Tile;
+use super::{Tile, TileSize};
 use crate::device::DeviceFacts;
 use crate::heuristic::{LeastCycles, Shape, fourth_power};
 use crate::split::Split;
@@ -39,6 +39,7 @@ pub(super) struct Bounds {
     /// Elements of all operands, and of all results.
     elements: [f64; 2],
     activated: bool,
+    by_threads: bool,
     sms: f64,
     /// How much longer bytes take in the device's memory than in that of an H200.
     memory_factor: f64,
@@ -60,7 +61,8 @@ impl Bounds {
         let wide = wide(&columns);
         let stages = std::array::from_fn(|power| k.div_ceil(1 << power).max(1) as f64);
         let (batch, elements) = (shape.batch as f64, shape.elements());
-        let (activated, sms) = (shape.is_activated(), device.sm_count.into());
+        let (activated, by_threads) = (shape.is_activated(), shape.by_threads());
+        let sms = device.sm_count.into();
         let memory_factor = device.memory_factor();
         Bounds {
             rows,
@@ -70,36 +72,38 @@ impl Bounds {
             batch,
             elements,
             activated,
+            by_threads,
             sms,
             memory_factor,
             split,
         }
     }
 
-    /// Rows and columns of D in these tiles.
-    pub(super) fn tiles(&self, tile: &Tile) -> [u64; 2] {
-        [self.rows[tile.m], self.columns[tile.n]]
+    /// Rows and columns of D in tiles of this size.
+    pub(super) fn tiles(&self, size: &TileSize) -> [u64; 2] {
+        [self.rows[usize::from(size.m)], self.columns[usize::from(size.n)]]
     }
 
     /// Stages of a tile along k.
-    pub(super) fn stages(&self, tile: &Tile) -> f64 {
-        self.stages[tile.k]
+    pub(super) fn stages(&self, size: &TileSize) -> f64 {
+        self.stages[usize::from(size.k)]
     }
 
-    /// The bound of a tile if it is below `most`.
-    pub(super) fn below(&self, most: f64, tile: &Tile) -> Option<Bound> {
-        if self.wide[tile.n] {
-            return None;
-        }
-        let [rows, columns] = self.tiles(tile);
+    /// Whether the size of a tile alone says that its bound is not below `most`. Most tiles end here.
+    pub(super) fn exceed(&self, most: f64, size: &TileSize) -> bool {
+        let [rows, columns] = self.tiles(size);
         let tiles = rows as f64 * columns as f64 * self.batch;
-        let stages = self.stages[tile.k];
-        // However tiles are split, their stages take some SM this long. Most tiles fail here.
-        if tiles * stages * tile.least.stage >= most * self.sms {
-            return None;
-        }
+        // However tiles are split, their stages take some SM this long.
+        self.wide[usize::from(size.n)] || tiles * self.stages(size) * size.stage >= most * self.sms
+    }
+
+    /// The bound of a tile if it is below `most`, and the size of the tile does not rule it out.
+    pub(super) fn below(&self, most: f64, tile: &Tile) -> Option<Bound> {
+        let [rows, columns] = self.tiles(&tile.size);
+        let tiles = rows as f64 * columns as f64 * self.batch;
+        let stages = self.stages(&tile.size);
         let even = tiles / self.sms;
-        let least = tile.least.when_activated(self.activated);
+        let least = tile.least.with_epilogue(self.activated, self.by_threads);
         let LeastCycles { reduction, of_part, worker, sent, .. } = least;
         // Either all tiles in waves, or their stages divided over all SMs with a reduction.
         let in_waves = |tiles_per_sm: f64, stages: f64| {

@@ -16,20 +16,24 @@ use crate::choice::Choice;
 use crate::device::DeviceFacts;
 use crate::split::Split;
 
-/// Choices whose estimates the first trees correct, those with the least estimates. If there are
-/// several ways to access the operands, each has an equal part of them.
+/// Choices whose estimates the first trees correct, those with the least estimates. They are twice
+/// as many if the split is not left open.
 pub(super) const CORRECTED: usize = 32;
 
-/// Choices that more trees correct, and the network, those which the first trees find best.
-const BETTER: usize = LANES;
+/// The least numbers of groups that are estimated for each way to access the operands, and of its
+/// choices that the first trees correct, even if others are expected to be faster.
+const GROUPS_OF_WAY: usize = 3;
+const CHOICES_OF_WAY: usize = 6;
 
-/// Choices that all trees correct, those which these trees and the network find best.
-pub(super) const FINALISTS: usize = 4;
+/// Choices that all trees correct, those which the first trees find best.
+const BETTER: usize = 16;
 
-/// The number of trees, from the first on, that correct [`CORRECTED`] choices and [`BETTER`] ones.
-/// The first trees correct most of an error. `scripts/fit-corrections.py` knows these numbers.
-const FIRST_TREES: usize = 320;
-const MORE_TREES: usize = 400;
+/// Choices that the network corrects too, those which all trees find best.
+pub(super) const FINALISTS: usize = LANES;
+
+/// The number of trees, from the first on, that correct [`CORRECTED`] choices. They correct most of
+/// an error. `scripts/fit-corrections.py` knows this number and the others.
+const FIRST_TREES: usize = 160;
 
 /// Direct kernels are near the best of the others if they are estimated to take up to so many times
 /// as long. That is three times the median error of their model (`scripts/fit-direct.py`, 971
@@ -39,9 +43,8 @@ const NEAR: f64 = 1.33;
 /// Choices with their estimates, fastest first. The iterator finds the next choice on demand;
 /// nothing is sorted in advance.
 pub struct Ranking<'r> {
-    /// Choices that all trees and the network have corrected, those that fewer trees and the
-    /// network have, those that still fewer trees have, and all others. Each group follows the one
-    /// before.
+    /// Choices that all trees and the network have corrected, those that all trees have, those that
+    /// fewer trees have, and all others. Each group follows the one before.
     groups: [Vec<Estimated<'r>>; 4],
 }
 
@@ -155,17 +158,15 @@ impl<'r> Featured<'r> {
     }
 
     /// The choices in groups, each of which follows the one before: those that all trees and
-    /// the network correct, those that fewer trees and the network do, and those that still fewer
-    /// trees do.
+    /// the network correct, those that all trees do, and those that fewer trees do.
     fn groups(mut all: Vec<Featured<'r>>) -> [Vec<Estimated<'r>>; 3] {
         let cycles = |choice: &Featured| choice.estimated.cycles;
         let estimated = |all: Vec<Featured<'r>>| all.into_iter().map(|choice| choice.estimated);
         Featured::correct::<CORRECTED, CORRECTED>(&mut all, 0..FIRST_TREES);
         let corrected = keep_least(&mut all, BETTER, cycles);
-        Featured::correct::<BETTER, BETTER>(&mut all, FIRST_TREES..MORE_TREES);
-        Featured::correct_by_network(&mut all);
+        Featured::correct::<BETTER, BETTER>(&mut all, FIRST_TREES..usize::MAX);
         let better = keep_least(&mut all, FINALISTS, cycles);
-        Featured::correct::<FINALISTS, BETTER>(&mut all, MORE_TREES..usize::MAX);
+        Featured::correct_by_network(&mut all);
         [all, better, corrected].map(|group| estimated(group).collect())
     }
 }
@@ -189,18 +190,28 @@ impl<'r> Ranking<'r> {
         Ranking::of_accesses(vec![access], device, split, dependent_launch)
     }
 
-    /// The same for a problem whose operands can be accessed in several ways.
+    /// The same for a problem whose operands can be accessed in several ways. Of all ways together,
+    /// as many groups are estimated as the way with the most of them has.
     pub(crate) fn of_accesses<S: IntoIterator<Item = &'r RatedSpec>>(
         accesses: Vec<Access<S>>,
         device: DeviceFacts,
         split: Option<Split>,
         dependent_launch: Option<bool>,
     ) -> Self {
-        let of_way = CORRECTED / accesses.len().max(1);
-        let (mut known, mut others) = (vec![], vec![]);
-        for Access { groups, shape, before } in accesses {
+        let groups = accesses.iter().map(|access| access.groups.len()).max().unwrap_or(0);
+        let leasts = |Access { groups, before, .. }: &Access<S>| -> Vec<f64> {
+            groups.iter().filter_map(|group| Some(group.least? + before)).collect()
+        };
+        let most = least_up_to(accesses.iter().flat_map(leasts).collect(), groups);
+        let mut ways: Vec<(Vec<Estimated>, Shape, f64)> = Vec::with_capacity(accesses.len());
+        for access in accesses {
+            let most = most.max(least_up_to(leasts(&access), GROUPS_OF_WAY));
+            let Access { groups, shape, before } = access;
             let mut all = Vec::with_capacity(512);
             for SpecGroup { specs, least } in groups {
+                if least.is_some_and(|least| least + before > most) {
+                    continue;
+                }
                 let begin = all.len();
                 for rated in specs {
                     estimate(rated, shape, device, (split, dependent_launch), &mut all);
@@ -211,9 +222,24 @@ impl<'r> Ranking<'r> {
                     least.map_or(1.0, |least| least / estimates.fold(f64::INFINITY, f64::min));
                 group.iter_mut().for_each(|choice| choice.cycles = choice.cycles * factor + before);
             }
-            let left = keep_least(&mut all, of_way, |choice| choice.cycles);
+            ways.push((all, shape, before));
+        }
+        let cycles = |(all, ..): &(Vec<Estimated>, Shape, f64)| -> Vec<f64> {
+            all.iter().map(|choice| choice.cycles).collect()
+        };
+        let corrected = if split.is_none() { CORRECTED } else { 2 * CORRECTED };
+        let most = least_up_to(ways.iter().flat_map(cycles).collect(), corrected);
+        let (mut known, mut others) = (vec![], vec![]);
+        for way in ways {
+            let most = most.max(least_up_to(cycles(&way), CHOICES_OF_WAY));
+            let (mut all, shape, before) = way;
+            let left = all.extract_if(.., |choice| choice.cycles > most);
+            if others.is_empty() {
+                others = left.collect()
+            } else {
+                others.extend(left)
+            }
             known.extend(Featured::of(&all, shape, device, before));
-            if others.is_empty() { others = left } else { others.extend(left) }
         }
         let [finalists, better, corrected] = Featured::groups(known);
         Ranking { groups: [finalists, better, corrected, others] }
@@ -317,6 +343,16 @@ pub(crate) fn least_corrected<'r>(
     let Ranking { groups } = Ranking::new(specs, shape, device, None, None);
     let all = Featured::corrected(&groups.concat(), shape, device);
     all.iter().map(|choice| choice.estimated.cycles).fold(f64::INFINITY, f64::min)
+}
+
+/// The greatest of so many least cycles, or infinity if there are no more.
+fn least_up_to(mut cycles: Vec<f64>, count: usize) -> f64 {
+    match count.checked_sub(1) {
+        Some(last) if count < cycles.len() => {
+            *cycles.select_nth_unstable_by(last, f64::total_cmp).1
+        }
+        _ => f64::INFINITY,
+    }
 }
 
 /// Leaves so many choices with the least cycles, and returns the others.

@@ -80,6 +80,11 @@ impl Shape {
         self.activated
     }
 
+    /// Whether threads store D, since TMA cannot.
+    pub(crate) fn by_threads(&self) -> bool {
+        self.by_threads
+    }
+
     /// Elements of all matrices A and B, and of all results.
     pub(crate) fn elements(&self) -> [f64; 2] {
         let [m, n, k] = self.extents.map(|extent| extent as f64);

@@ -28,6 +28,10 @@ const LEAVES: usize = 1 << DEPTH;
 /// A power of 2 above the number of features that trees ask about.
 const MOST_FEATURES: usize = 64;
 
+/// The most choices whose leaves are looked up at once, one of 16 bits for each in a vector register.
+#[cfg(target_arch = "x86_64")]
+const MOST_LANES: usize = 32;
+
 /// Bytes of a tree in the file.
 const TREE_BYTES: usize = 3 * DEPTH + 1 + LEAVES;
 
@@ -103,11 +107,63 @@ pub(crate) fn corrections<const F: usize, const N: usize, const LANES: usize>(
     choices: [&[Short; F]; N],
 ) -> [f64; N] {
     #[cfg(target_arch = "x86_64")]
+    if is_x86_feature_detected!("avx512bw")
+        && is_x86_feature_detected!("avx512vl")
+        && is_x86_feature_detected!("avx512vbmi")
+    {
+        // SAFETY: This processor has these parts of AVX-512.
+        return unsafe { corrections_in_avx512::<F, N, LANES>(trees, choices) };
+    }
+    #[cfg(target_arch = "x86_64")]
     if is_x86_feature_detected!("avx2") {
         // SAFETY: This processor has AVX2.
         return unsafe { corrections_in_avx2::<F, N, LANES>(trees, choices) };
     }
     corrections_in_any::<F, N, LANES>(trees, choices)
+}
+
+/// The same in instructions of AVX-512, which look up the leaves of many choices at once.
+#[cfg(target_arch = "x86_64")]
+#[target_feature(enable = "avx512bw,avx512vl,avx512vbmi")]
+fn corrections_in_avx512<const F: usize, const N: usize, const LANES: usize>(
+    Trees(trees): Trees<F>,
+    choices: [&[Short; F]; N],
+) -> [f64; N] {
+    use std::arch::x86_64::{
+        _mm_cvtsi32_si128, _mm512_add_epi32, _mm512_castsi256_si512, _mm512_castsi512_si256,
+        _mm512_cvtepi8_epi16, _mm512_cvtepi16_epi8, _mm512_cvtepi16_epi32,
+        _mm512_extracti64x4_epi64, _mm512_loadu_epi8, _mm512_loadu_epi16, _mm512_permutex2var_epi8,
+        _mm512_setzero_si512, _mm512_sll_epi16, _mm512_storeu_epi32,
+    };
+
+    const { assert!(LANES <= MOST_LANES && LEAVES == 128) };
+    let features = side_by_side::<F, N, LANES>(choices);
+    let mut sums = [_mm512_setzero_si512(); 2];
+    for tree in trees {
+        let mut places = [0; MOST_LANES];
+        places[..LANES].copy_from_slice(&tree.places(&features));
+        let (first, others) = tree.leaves.split_at(LEAVES / 2);
+        // SAFETY: The arrays are as long as the registers.
+        let (places, first, others) = unsafe {
+            let leaves = [first, others].map(|leaves| _mm512_loadu_epi8(leaves.as_ptr()));
+            (_mm512_loadu_epi16(places.as_ptr()), leaves[0], leaves[1])
+        };
+        let places = _mm512_castsi256_si512(_mm512_cvtepi16_epi8(places));
+        let leaves = _mm512_permutex2var_epi8(first, places, others);
+        let values = _mm512_cvtepi8_epi16(_mm512_castsi512_si256(leaves));
+        let values = _mm512_sll_epi16(values, _mm_cvtsi32_si128(i32::from(tree.shift)));
+        sums[0] = _mm512_add_epi32(sums[0], _mm512_cvtepi16_epi32(_mm512_castsi512_si256(values)));
+        if LANES > MOST_LANES / 2 {
+            let values = _mm512_extracti64x4_epi64::<1>(values);
+            sums[1] = _mm512_add_epi32(sums[1], _mm512_cvtepi16_epi32(values));
+        }
+    }
+    let mut units = [[0; MOST_LANES / 2]; 2];
+    for (units, sums) in units.iter_mut().zip(sums) {
+        // SAFETY: The array is as long as the register.
+        unsafe { _mm512_storeu_epi32(units.as_mut_ptr(), sums) };
+    }
+    std::array::from_fn(|choice| f64::from(units.as_flattened()[choice]) / UNITS)
 }
 
 /// The same in instructions of AVX2, which can broadcast a threshold from memory.
@@ -125,13 +181,7 @@ fn corrections_in_any<const F: usize, const N: usize, const LANES: usize>(
     Trees(trees): Trees<F>,
     choices: [&[Short; F]; N],
 ) -> [f64; N] {
-    const { assert!(F <= MOST_FEATURES) };
-    let mut features = [[Short::ZERO; LANES]; MOST_FEATURES];
-    for lane in 0..LANES {
-        for (features, feature) in features.iter_mut().zip(choices[lane % N]) {
-            features[lane] = *feature;
-        }
-    }
+    let features = side_by_side::<F, N, LANES>(choices);
     let mut sums = [0; N];
     let mut places = [[0; LANES]; BLOCK];
     for trees in trees.chunks(BLOCK) {
@@ -147,6 +197,21 @@ fn corrections_in_any<const F: usize, const N: usize, const LANES: usize>(
         }
     }
     sums.map(|units| f64::from(units) / UNITS)
+}
+
+/// The features of choices, side by side. If there are fewer choices than lanes, they are repeated.
+#[inline(always)]
+fn side_by_side<const F: usize, const N: usize, const LANES: usize>(
+    choices: [&[Short; F]; N],
+) -> [[Short; LANES]; MOST_FEATURES] {
+    const { assert!(F <= MOST_FEATURES) };
+    let mut features = [[Short::ZERO; LANES]; MOST_FEATURES];
+    for lane in 0..LANES {
+        for (features, feature) in features.iter_mut().zip(choices[lane % N]) {
+            features[lane] = *feature;
+        }
+    }
+    features
 }
 
 impl Tree {
@@ -246,6 +311,35 @@ mod tests {
         assert_eq!(tree.places(&features), [0, 0, 64, 32, 48, 8, 12, 127]);
         assert!(tree.leaves.into_iter().eq((0..LEAVES).map(|leaf| leaf as i8)));
         assert_eq!(tree.shift, 3);
+    }
+
+    /// Features of so many choices that look random, of all sizes.
+    fn choices<const F: usize, const N: usize>() -> [[Short; F]; N] {
+        let mut number = 7u64;
+        [(); N].map(|()| {
+            [(); F].map(|()| {
+                // Knuth's MMIX generator; its high bits are good enough.
+                number = number
+                    .wrapping_mul(6_364_136_223_846_793_005)
+                    .wrapping_add(1_442_695_040_888_963_407);
+                Short::from(2f32.powf((number >> 33) as f32 / 2f32.powi(31) * 40.0 - 20.0))
+            })
+        })
+    }
+
+    fn compare<const F: usize, const N: usize, const LANES: usize>(trees: Trees<F>) {
+        let choices = choices::<F, N>();
+        let of_this_processor = corrections::<F, N, LANES>(trees, choices.each_ref());
+        assert_eq!(of_this_processor, corrections_in_any::<F, N, LANES>(trees, choices.each_ref()));
+        assert!(of_this_processor.iter().any(|correction| *correction != of_this_processor[0]));
+    }
+
+    #[test]
+    fn this_processor_finds_what_any_finds() {
+        compare::<FEATURES, 32, 32>(Trees::of_wgmma());
+        compare::<FEATURES, 16, 16>(Trees::of_registers());
+        compare::<FEATURES, 4, 8>(Trees::of_wgmma().part(5..100));
+        compare::<TILE_FEATURES, 32, 32>(Trees::of_tiles());
     }
 
     #[test]

@@ -88,19 +88,22 @@ pub(crate) struct LeastCycles {
     pub(crate) reduction: f64,
     pub(crate) of_part: f64,
     pub(crate) worker: f64,
-    /// What an activation adds to each tile.
+    /// What an activation adds to each tile, and what threads that store D do.
     pub(crate) activation: f64,
+    pub(crate) by_threads: f64,
     /// What DRAM takes for an element of A or B, and for one of D.
     pub(crate) element: f64,
     pub(crate) result: f64,
 }
 
 impl LeastCycles {
-    /// The same with the epilogue's activation, if there is one.
-    pub(crate) fn when_activated(self, activated: bool) -> LeastCycles {
-        let activation = if activated { self.activation } else { 0.0 };
+    /// The same with the epilogue's activation, if there is one, and with threads that store D, if
+    /// they do.
+    pub(crate) fn with_epilogue(self, activated: bool, by_threads: bool) -> LeastCycles {
+        let of = |is: bool, cycles: f64| if is { cycles } else { 0.0 };
+        let more = of(activated, self.activation) + of(by_threads, self.by_threads);
         let LeastCycles { epilogue, turn, .. } = self;
-        LeastCycles { epilogue: epilogue + activation, turn: turn + activation, ..self }
+        LeastCycles { epilogue: epilogue + more, turn: turn + more, ..self }
     }
 
     /// The stages and epilogues of an SM.
@@ -281,6 +284,7 @@ impl<'c> WgmmaModel<'c> {
             of_part: self.constants.reduction_cycles_per_element * area,
             worker: self.constants.reduction_cycles_per_worker,
             activation: ACTIVATION_CYCLES_PER_ELEMENT * area / self.working,
+            by_threads: self.by_threads / self.working,
             element: self.operand_bytes / self.constants.dram_bytes_per_cycle,
             result: self.output_bytes / self.constants.dram_bytes_per_cycle,
         }
