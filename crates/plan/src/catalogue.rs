@@ -10,7 +10,7 @@ use pgemm_kernels::{
 };
 
 use crate::config::Config;
-use crate::considered::{Table, TileSample};
+use crate::considered::{Specs, Table, TileSample};
 use crate::device::DeviceFacts;
 use crate::error::Result;
 use crate::heuristic::{RatedSpec, Shape, SpecGroup};
@@ -163,9 +163,9 @@ pub(crate) fn considered_for(
     swapped: Option<bool>,
     split: Option<Split>,
     alone: bool,
-) -> Vec<SpecGroup<Vec<&'static RatedSpec>>> {
+) -> Vec<SpecGroup<Specs>> {
     let Some(table) = table_of(problem, (operands, output, precision), loaders) else {
-        let specs = rated_for(problem, operands, output, precision, swapped).collect();
+        let specs = Box::new(rated_for(problem, operands, output, precision, swapped));
         return vec![SpecGroup { specs, least: None }];
     };
     table.considered(shape, device, swapped, split, alone)

@@ -46,6 +46,9 @@ const SAMPLED: usize = 64;
 /// Types of A, B and D, precision, and majors and loaders of A and B.
 pub(crate) type Key = ([Element; 3], Precision, [OperandMajor; 2], [Loader; 2]);
 
+/// Specs to estimate. Those of a tile are found when it is estimated.
+pub(crate) type Specs = Box<dyn Iterator<Item = &'static RatedSpec>>;
+
 /// What rules out most tiles. It is kept apart from the tiles, since all of these are looked at.
 #[derive(Clone, Copy)]
 struct TileSize {
@@ -123,7 +126,7 @@ impl Table {
         swapped: Option<bool>,
         split: Option<Split>,
         alone: bool,
-    ) -> Vec<SpecGroup<Vec<&'static RatedSpec>>> {
+    ) -> Vec<SpecGroup<Specs>> {
         let Numbers { bounded, estimated } = match (split, alone) {
             (None, true) => USUAL,
             (None, false) => OF_SEVERAL,
@@ -141,9 +144,9 @@ impl Table {
             tiles.extend(corrected.map(|(tile, by)| (tile.bound.cycles * by.exp(), tile)));
         }
         keep_least(&mut tiles, estimated, |(cycles, _)| *cycles);
-        let group = |(least, tile): (f64, &BoundedTile)| SpecGroup {
-            specs: tile.specs().collect(),
-            least: Some(least),
+        let group = |(least, tile): (f64, &BoundedTile)| {
+            let specs: Specs = Box::new(tile.specs());
+            SpecGroup { specs, least: Some(least) }
         };
         tiles.into_iter().map(group).collect()
     }
@@ -160,20 +163,21 @@ impl Table {
         let sides = [(shape, false), (shape.swapped(), true)];
         let bounds = sides.map(|(shape, _)| Bounds::new(shape.extents, shape, device, split));
         let cycles = |(bound, _, _): &(Bound, bool, &Tile)| bound.cycles;
-        // Tiles with bounds below `most`. From time to time only the least are kept.
-        let mut found: Vec<(Bound, bool, &'static Tile)> = Vec::with_capacity(2 * count);
+        // Tiles with bounds below `most`, large ones first. From time to time only the least are kept.
+        let most_found = count + count / 2;
+        let mut found: Vec<(Bound, bool, &'static Tile)> = Vec::with_capacity(most_found);
         let mut most = f64::INFINITY;
         for ((tiles, bounds), (_, is_swapped)) in self.0.iter().zip(&bounds).zip(sides) {
             if swapped.is_some_and(|wanted| wanted != is_swapped) {
                 continue;
             }
-            for (size, tile) in tiles.sizes.iter().zip(&tiles.tiles) {
+            for (size, tile) in tiles.sizes.iter().zip(&tiles.tiles).rev() {
                 if bounds.exceed(most, size) {
                     continue;
                 }
                 let Some(bound) = bounds.below(most, tile) else { continue };
                 found.push((bound, is_swapped, tile));
-                if found.len() == 2 * count {
+                if found.len() == most_found {
                     keep_least(&mut found, count, cycles);
                     most = found.iter().map(cycles).fold(0.0, f64::max);
                 }
