@@ -163,7 +163,8 @@ impl Table {
         let sides = [(shape, false), (shape.swapped(), true)];
         let bounds = sides.map(|(shape, _)| Bounds::new(shape.extents, shape, device, split));
         let cycles = |(bound, _, _): &(Bound, bool, &Tile)| bound.cycles;
-        // Tiles with bounds below `most`, large ones first. From time to time only the least are kept.
+        // Tiles with bounds below `most`, large ones first. From time to time only the least are
+        // kept.
         let most_found = count + count / 2;
         let mut found: Vec<(Bound, bool, &'static Tile)> = Vec::with_capacity(most_found);
         let mut most = f64::INFINITY;

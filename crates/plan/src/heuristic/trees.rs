@@ -28,7 +28,7 @@ const LEAVES: usize = 1 << DEPTH;
 /// A power of 2 above the number of features that trees ask about.
 const MOST_FEATURES: usize = 64;
 
-/// The most choices whose leaves are looked up at once, one of 16 bits for each in a vector register.
+/// The most choices whose leaves are looked up at once. A vector register holds 16 bits for each.
 #[cfg(target_arch = "x86_64")]
 const MOST_LANES: usize = 32;
 
@@ -122,7 +122,8 @@ pub(crate) fn corrections<const F: usize, const N: usize, const LANES: usize>(
     corrections_in_any::<F, N, LANES>(trees, choices)
 }
 
-/// The same in instructions of AVX-512, which look up the leaves of many choices at once.
+/// The same in instructions of AVX-512, which look up the leaves of many choices at once. The value
+/// of a leaf fits into 16 bits, since shifts are at most [`MOST_SHIFT`].
 #[cfg(target_arch = "x86_64")]
 #[target_feature(enable = "avx512bw,avx512vl,avx512vbmi")]
 fn corrections_in_avx512<const F: usize, const N: usize, const LANES: usize>(
@@ -136,7 +137,7 @@ fn corrections_in_avx512<const F: usize, const N: usize, const LANES: usize>(
         _mm512_setzero_si512, _mm512_sll_epi16, _mm512_storeu_epi32,
     };
 
-    const { assert!(LANES <= MOST_LANES && LEAVES == 128) };
+    const { assert!(LANES <= MOST_LANES && LEAVES == 128 && MOST_SHIFT <= 8) };
     let features = side_by_side::<F, N, LANES>(choices);
     let mut sums = [_mm512_setzero_si512(); 2];
     for tree in trees {
