@@ -14,7 +14,8 @@ pub fn tile_feature_names() -> String {
 
 /// The tiles that the planner bounds for a problem, a line each: the problem, the number of the way
 /// to access its operands, the least corrected estimate of the tile's kernels, what the repack
-/// kernels before them take and the tile's bound in cycles, and the features from which the trees correct the bound.
+/// kernels before them take and the tile's bound, all in cycles, and the features from which the
+/// trees correct the bound.
 pub fn tile_features(problem: &Problem, config: &Config, elements: Elements, sms: u32) -> String {
     let name = problem_name(problem, elements);
     let mut table = String::new();

@@ -89,7 +89,8 @@ impl Bounds {
         self.stages[usize::from(size.k)]
     }
 
-    /// Whether the size of a tile alone says that its bound is not below `most`. Most tiles end here.
+    /// Whether the size of a tile alone says that its bound is not below `most`. Most tiles end
+    /// here.
     pub(super) fn exceed(&self, most: f64, size: &TileSize) -> bool {
         let [rows, columns] = self.tiles(size);
         let tiles = rows as f64 * columns as f64 * self.batch;
