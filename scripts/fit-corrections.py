@@ -196,8 +196,8 @@ def trees_of(model):
 
 
 def read_tiles(paths):
-    """Numbers of the problems and of the files, whether the planner corrects the bounds, logarithms of the least estimates of tiles and of their bounds, cycles of the
-    repack kernels before them, and the features."""
+    """Numbers of the problems and of the files, whether the planner corrects the bounds, logarithms of the least estimates of
+    tiles and of their bounds, cycles of the repack kernels before them, and the features."""
     of, files, ways, cycles, bounds, before, rows = [], [], [], [], [], [], []
     count = -1
     for index, path in enumerate(paths):

@@ -14,9 +14,9 @@ BLOCK = 8
 # counts little.
 WEIGHT_OF_MEAN = 0.2**2
 
-# Beside these errors the network is fitted to what a pick by chance would lose, if the lower the corrected estimate of a choice,
-# the more likely it were picked: an estimate higher by SOFTNESS, as a logarithm, makes it e times less likely. This is what the
-# network is for; the errors alone treat all choices near the best alike, whether they are picked or not.
+# The network is also fitted to the mean loss of a pick that is drawn at random. Choices with low corrected estimates are drawn
+# most often: each SOFTNESS by which the logarithm of an estimate is higher makes a choice e times less likely. The errors alone
+# count all choices near the best alike, whether they would be picked or not.
 WEIGHT_OF_LOSS = 0.2
 SOFTNESS = 0.04
 
