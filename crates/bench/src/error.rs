@@ -252,6 +252,15 @@ pub enum BenchError {
         limit: f64,
     },
 
+    /// A time for which choices cannot run before their slices.
+    #[error("{requested} seconds before a slice are not possible: give 0 to {limit} s")]
+    LeadIn {
+        /// The requested time, seconds.
+        requested: f64,
+        /// The longest, seconds.
+        limit: f64,
+    },
+
     /// A factor that leaves out the best.
     #[error(
         "choices within {requested} times the best estimate cannot be: give a number of at least 1"

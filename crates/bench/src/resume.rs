@@ -113,6 +113,7 @@ fn times(protocol: &Protocol) -> String {
         rounds,
         palindromes_per_round,
         slice_seconds,
+        lead_in_seconds,
         warm_up_min_seconds,
         warm_up_max_seconds,
         energy_rounds,
@@ -121,8 +122,8 @@ fn times(protocol: &Protocol) -> String {
         graph_below_seconds,
     } = protocol;
     format!(
-        "{rounds} rounds of {palindromes_per_round} palindromes with slices of {slice_seconds} s, \
-         {warm_up_min_seconds} to {warm_up_max_seconds} s of warm-up, {energy_rounds} rounds of \
+        "{rounds} rounds of {palindromes_per_round} palindromes with slices of {slice_seconds} s \
+         after {lead_in_seconds} s, {warm_up_min_seconds} to {warm_up_max_seconds} s of warm-up, {energy_rounds} rounds of \
          energy blocks of {block_seconds} s, graphs below {graph_below_seconds} s"
     )
 }

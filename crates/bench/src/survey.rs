@@ -41,6 +41,9 @@ const MAX_PROBLEM_SECONDS: f64 = 30.0;
 /// Palindromes of all choices. Each choice has two slices in each of them.
 const ROUNDS: u32 = 3;
 
+/// Palindromes of choices that each run for some time before their slices.
+const ROUNDS_WITH_LEAD_IN: u32 = 1;
+
 /// Seconds for which the choices of a problem run before they are timed. Products that arithmetic
 /// limits draw so much power that the clock slows down in this time. Before it is steady, kernels
 /// that leave some SMs idle seem faster than they are.
@@ -54,6 +57,10 @@ const CLOCK_HZ: f64 = 1.7e9;
 pub struct SurveyOptions {
     /// Seconds of each choice's launches, in short slices.
     pub seconds_per_choice: f64,
+    /// Seconds for which a choice runs before each of its slices. Without them, all choices run at
+    /// the clock that their mean power allows. With a tenth of a second, each runs at its own.
+    #[serde(default)]
+    pub lead_in_seconds: f64,
     /// Choices of a problem at most, the most promising first.
     pub limit: usize,
     /// Choices whose estimate is above this times the best are left out.
@@ -82,6 +89,7 @@ impl Default for SurveyOptions {
     fn default() -> Self {
         SurveyOptions {
             seconds_per_choice: 0.02,
+            lead_in_seconds: 0.0,
             limit: 60,
             within: 3.0,
             clusters: false,
@@ -102,6 +110,10 @@ impl SurveyOptions {
         let requested = self.seconds_per_choice;
         if !(requested > 0.0 && requested <= 1.0) {
             return Err(BenchError::Burst { requested, limit: 1.0 });
+        }
+        let requested = self.lead_in_seconds;
+        if !(0.0..=1.0).contains(&requested) {
+            return Err(BenchError::LeadIn { requested, limit: 1.0 });
         }
         if !(self.within >= 1.0 && self.within.is_finite()) {
             return Err(BenchError::Within { requested: self.within });
@@ -184,18 +196,24 @@ impl SurveyOptions {
     fn seconds(&self, key: &ProblemKey, choices: &[Choice], device: DeviceFacts) -> f64 {
         // Each choice has at least a first launch, two estimates of its time and a launch in each
         // slice.
-        let fewest = f64::from(3 + 2 * ROUNDS);
+        let slices = f64::from(2 * self.rounds());
         let of = |choice: &Choice| {
-            (fewest * expected_seconds(key, choice, device)).max(self.seconds_per_choice)
+            let fewest = (3.0 + slices) * expected_seconds(key, choice, device);
+            slices * self.lead_in_seconds + fewest.max(self.seconds_per_choice)
         };
         HEAT_SECONDS + choices.iter().map(of).sum::<f64>()
     }
 
+    fn rounds(&self) -> u32 {
+        if self.lead_in_seconds > 0.0 { ROUNDS_WITH_LEAD_IN } else { ROUNDS }
+    }
+
     /// How the choices of a problem are timed.
     fn protocol(&self) -> Protocol {
-        let slice = self.seconds_per_choice / f64::from(2 * ROUNDS);
+        let slice = self.seconds_per_choice / f64::from(2 * self.rounds());
         Protocol {
-            rounds: ROUNDS,
+            rounds: self.rounds(),
+            lead_in_seconds: self.lead_in_seconds,
             palindromes_per_round: 1,
             slice_seconds: slice.max(Protocol::SHORTEST_QUICK_SLICE),
             warm_up_min_seconds: HEAT_SECONDS,

@@ -97,6 +97,10 @@ pub struct Args {
     /// Seconds of launches of each kernel with --survey.
     #[arg(long, value_name = "SECONDS", requires = "survey", default_value_t = 0.02)]
     seconds_per_choice: f64,
+    /// Seconds for which a kernel runs before each of its two slices with --survey, so that its own
+    /// power sets the clock; 0: kernels take turns so quickly that they share a clock.
+    #[arg(long, value_name = "SECONDS", requires = "survey", default_value_t = 0.0)]
+    lead_in: f64,
     /// List the problems instead, with their regimes and kernels. This needs no GPU.
     #[arg(long)]
     list: bool,
@@ -306,6 +310,7 @@ fn survey(
 ) -> Result<Verdict, Failure> {
     let options = SurveyOptions {
         seconds_per_choice: args.seconds_per_choice,
+        lead_in_seconds: args.lead_in,
         limit: args.choices,
         within: args.within,
         clusters: true,

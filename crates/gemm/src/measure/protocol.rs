@@ -67,6 +67,11 @@ pub struct Protocol {
     pub palindromes_per_round: u32,
     /// Shortest time slice, seconds.
     pub slice_seconds: f64,
+    /// The contestant of a slice runs for this long before the slice is timed, seconds. At the
+    /// power cap, the clock of a slice that is short follows the power of all contestants. After a
+    /// tenth of a second it follows the contestant's own.
+    #[serde(default)]
+    pub lead_in_seconds: f64,
     /// Warm-up never ends before this much GPU time, seconds.
     pub warm_up_min_seconds: f64,
     /// Warm-up ends after this much GPU time even if clock and power still move, seconds.
@@ -117,6 +122,7 @@ impl Protocol {
             rounds: rounds as u32,
             palindromes_per_round: (palindromes / rounds).floor().clamp(1.0, 10.0) as u32,
             slice_seconds,
+            lead_in_seconds: 0.0,
             warm_up_min_seconds: 0.5 * warm_up,
             warm_up_max_seconds: warm_up,
             energy_rounds: energy_rounds as u32,
@@ -138,6 +144,7 @@ impl Protocol {
             rounds,
             palindromes_per_round: 1,
             slice_seconds: ((seconds - warm_up) / slices).max(Self::SHORTEST_QUICK_SLICE),
+            lead_in_seconds: 0.0,
             warm_up_min_seconds: warm_up,
             warm_up_max_seconds: warm_up,
             energy_rounds: 0,
@@ -150,6 +157,7 @@ impl Protocol {
     fn check(&self) -> Result<()> {
         let durations = [
             ("slice_seconds", self.slice_seconds),
+            ("lead_in_seconds", self.lead_in_seconds),
             ("warm_up_min_seconds", self.warm_up_min_seconds),
             ("warm_up_max_seconds", self.warm_up_max_seconds),
             ("block_seconds", self.block_seconds),
@@ -364,6 +372,9 @@ pub fn measure<R: SliceRunner>(runner: &mut R, protocol: &Protocol) -> Result<Me
             .collect()
     };
     let gemms_per_slice = counts(runner, protocol.slice_seconds);
+    let gemms_before_slice = (protocol.lead_in_seconds > 0.0)
+        .then(|| counts(runner, protocol.lead_in_seconds))
+        .unwrap_or_default();
     let gemms_per_block = counts(runner, protocol.block_seconds);
 
     let (warm_up_seconds, settled) = warm_up(runner, protocol, &gemms_per_slice)?;
@@ -375,6 +386,9 @@ pub fn measure<R: SliceRunner>(runner: &mut R, protocol: &Protocol) -> Result<Me
         let mut round = Vec::new();
         for _ in 0..protocol.palindromes_per_round {
             for contestant in palindrome(contestants, first) {
+                if let Some(&gemms) = gemms_before_slice.get(contestant) {
+                    runner.slice(contestant, gemms)?;
+                }
                 let gemms = gemms_per_slice[contestant];
                 let SliceReading { seconds, state } = runner.slice(contestant, gemms)?;
                 round.push(Slice { contestant, gemms, seconds, state });

@@ -108,6 +108,19 @@ fn rounds_and_blocks_run_a_b_b_a() {
 }
 
 #[test]
+fn a_lead_in_runs_before_each_slice_and_is_not_timed() {
+    let mut card = FakeCard::new(&[1e-3, 2e-3]);
+    let protocol = Protocol { lead_in_seconds: 0.08, ..protocol() };
+    let measurement = measure(&mut card, &protocol).unwrap();
+    assert_eq!(measurement.gemms_per_slice, [20, 10]);
+    let tail: Vec<_> = card.slices.iter().rev().take(8).map(|slice| (slice.0, slice.1)).collect();
+    assert_eq!(tail, [(0, 20), (0, 80), (1, 10), (1, 40), (1, 10), (1, 40), (0, 20), (0, 80)]);
+    assert!(measurement.rounds.iter().all(|round| round.len() == 4));
+    let endless = Protocol { lead_in_seconds: 1e9, ..protocol };
+    assert!(measure(&mut card, &endless).unwrap_err().to_string().contains("lead_in_seconds"));
+}
+
+#[test]
 fn many_candidates_interleave_forwards_and_backwards() {
     let order = |first| palindrome(4, first).collect::<Vec<_>>();
     assert_eq!(order(0), [0, 1, 2, 3, 3, 2, 1, 0]);
