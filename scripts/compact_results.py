@@ -302,7 +302,8 @@ def compact(report, name, note=None):
     elif "rows" in report:
         lines = survey_lines(report["rows"])
         # Before schema 3, short products ran before the clock was steady.
-        of_run = present(steady=report.get("schema", 0) >= 3 or None)
+        lead_in = report.get("options", {}).get("lead_in_seconds")
+        of_run = present(steady=report.get("schema", 0) >= 3 or None, own_clock=bool(lead_in) or None)
     else:
         raise NotAReport
     return [run_line(name, report, note) | of_run, *({"run": name} | line for line in lines)]

@@ -64,9 +64,10 @@ class Compacting(unittest.TestCase):
         rows = [row | {"peer_microseconds": 1.1}] * 3
         machine = fixture("pairs.json")["machine"]
         _, *lines = compact_results.compact({"date": "d", "machine": machine, "rows": rows}, "s")
-        for schema, steady in [(2, None), (3, True)]:
-            run, *_ = compact_results.compact({"schema": schema, "date": "d", "machine": machine, "rows": rows}, "s")
-            self.assertEqual(run.get("steady"), steady)
+        for schema, lead_in, steady, own in [(2, 0, None, None), (3, 0.0, True, None), (3, 0.07, True, True)]:
+            report = {"schema": schema, "date": "d", "machine": machine, "options": {"lead_in_seconds": lead_in}, "rows": rows}
+            run, *_ = compact_results.compact(report, "s")
+            self.assertEqual((run.get("steady"), run.get("own_clock")), (steady, own))
         self.assertEqual(len(lines), 1)
         (block,) = lines[0]["blocks"]
         self.assertEqual((len(block["choices"]), block["peer_us"]), (3, [1.1, 1.1]))
