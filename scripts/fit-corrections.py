@@ -8,10 +8,10 @@ Reads what `pgemm atlas --features FILE` prints for surveys (files of benchmarks
 over the estimates. What all choices of a problem have in common counts little, since no pick depends on it, and choices near
 the best count most. Needs numpy, torch, and catboost, whose trees ask the same question in all splits of a level.
 
-    for run in rule survey races autotune atlas alone exact; do pgemm atlas --features benchmarks/results/$run.jsonl > $run.csv; done
+    for run in rule survey races autotune atlas exact; do pgemm atlas --features benchmarks/results/$run.jsonl > $run.csv; done
     pgemm atlas --population models --count 1000 --shard 1/2 --list > unseen.txt
-    scripts/fit-corrections.py rule.csv survey.csv races.csv autotune.csv atlas.csv alone.csv --without unseen.txt --kernels wgmma --out crates/plan/src/heuristic
-    scripts/fit-corrections.py exact.csv alone.csv --kernels registers --out crates/plan/src/heuristic
+    scripts/fit-corrections.py rule.csv survey.csv races.csv autotune.csv atlas.csv --without unseen.txt --kernels wgmma --out crates/plan/src/heuristic
+    scripts/fit-corrections.py exact.csv --kernels registers --out crates/plan/src/heuristic
 
 With --tiles it fits the trees that correct the bounds of tiles instead, from what `pgemm atlas --tile-features` prints for drawn
 problems. These are fitted to the corrected estimates, so they are fitted anew after them. No timing is needed.
@@ -52,15 +52,13 @@ ROUNDS = 3
 FEWER = 4
 
 # The kernels of a problem ran in turn, at the same clock, in runs with this in the name. These
-# timings are disturbed least, and count more. So do the picks of an atlas, which run at their own
+# timings are disturbed least, and count more. So do the picks of an atlas, which run at a steady
 # clock and are what the estimates are wanted for. There is one of each problem, so nothing is lost.
-# In runs that end in this, each kernel of a survey ran at its own clock.
 IN_TURN = "turns"
 OF_PICKS = "atlas"
-ALONE = "alone"
 WEIGHT_OF_BOTH = 3
 
-# The weight of those of them that were taken at a steady clock. The last feature is more than 0 then.
+# The weight of those of them that were taken at a steady clock. The last feature says so.
 WEIGHT_OF_STEADY = 6
 
 # A problem in a table: types, majors and extents.
@@ -71,8 +69,8 @@ NAME = re.compile(r"[a-z0-9>-]+ [kmn]{2} \d+x\d+x\d+(\*\d+)?")
 UNITS = 65536
 LARGEST = 127
 
-# The same for tiles, and the weight of all others. Their estimates have no noise, and what the tiles of a problem have in common
-# counts in full, since it differs between the ways to access the operands.
+# The same two for tiles, whose estimates have no noise, and the weight of all others.
+COMMON_OF_TILES = 0.3
 REACH_OF_TILES = 0.1
 LEAST_WEIGHT_OF_TILES = 0.02
 
@@ -156,8 +154,7 @@ def say(title, losses, problems):
         if OF_PICKS in run:
             continue
         groups.setdefault(run if sizes[run] >= SMALL_RUN else "small runs", []).append(loss)
-        whole = "all at their own clock" if run.endswith(ALONE) else "all in turn" if IN_TURN in run else "all others"
-        groups.setdefault(whole, []).append(loss)
+        groups.setdefault("all in turn" if IN_TURN in run else "all others", []).append(loss)
     for run, part in groups.items():
         part = np.array(part)
         print(f"{title:17} {run:34} {len(part):4} problems: mean {math.exp(part.mean()):.4f}, 95 % {math.exp(np.quantile(part, 0.95)):.4f}, worst {math.exp(part.max()):.4f}")
@@ -248,7 +245,7 @@ def fit_tiles(paths, out):
     np.minimum.at(least, of, total)
     excess = total - least[of]
     weights = np.exp(-excess / REACH_OF_TILES) + LEAST_WEIGHT_OF_TILES
-    targets = cycles - bounds
+    targets = without_common(of, cycles - bounds, weights, COMMON_OF_TILES)
     held = np.random.RandomState(1).permutation(of.max() + 1) % FOLDS == 0
     problems = np.flatnonzero(held)
     fitted = ~held[of]

@@ -47,7 +47,7 @@ pub use cublaslt::{CublasLt, CublasLtPlan};
 pub use cublaslt_facts::{CublasLtCandidate, CublasLtVersion, WORKSPACE_BYTES};
 pub use error::{BenchError, Result};
 pub use machine::Machine;
-pub use names::problem_name;
+pub use names::{named_problem, problem_name};
 pub use numbers::{
     BitsEntry, BitsReport, Errors, KINDS, Kind, Knob, KnobBits, Measured, Mode, NumbersBackend,
     NumbersEntry, NumbersReport, Sample, Values, Variant,

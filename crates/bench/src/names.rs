@@ -57,7 +57,7 @@ pub fn problem_name(problem: &Problem, elements: Elements) -> String {
 
 /// The problem that [`problem_name`] gives this name. `None` if the name has other types or is none,
 /// and for problems with leading dimensions, strides or scalars that are not the default.
-pub(crate) fn named_problem(name: &str, elements: Elements) -> Option<Problem> {
+pub fn named_problem(name: &str, elements: Elements) -> Option<Problem> {
     let mut words = name.rsplit(' ');
     let (size, majors) = (words.next()?, words.next()?);
     let (extents, count) = match size.split_once('*') {

@@ -1,6 +1,7 @@
 //! `pgemm atlas`: whole populations of problems, each in short rounds with peers.
 
 mod again;
+mod listed;
 mod model;
 mod show;
 
@@ -94,6 +95,15 @@ pub struct Args {
     /// Leave out kernels whose estimate is above this times the best with --survey.
     #[arg(long, value_name = "FACTOR", requires = "survey", default_value_t = 3.0)]
     within: f64,
+    /// With --survey, time the kernels of this file for the problems that it names. A line has a
+    /// problem and its kernels: 'bf16 kk 512x512x512 SPEC:SPLIT:RASTER:LAUNCH ...'.
+    #[arg(
+        long,
+        value_name = "FILE",
+        requires = "survey",
+        conflicts_with_all = ["problem", "population", "count", "seed", "majors", "shard", "choices", "within"],
+    )]
+    kernels: Option<PathBuf>,
     /// Seconds of launches of each kernel with --survey.
     #[arg(long, value_name = "SECONDS", requires = "survey", default_value_t = 0.02)]
     seconds_per_choice: f64,
@@ -318,13 +328,21 @@ fn survey(
     };
     options.check()?;
     files::check_path(path)?;
+    let listed = args.kernels.as_deref().map(|path| listed::read(path, elements)).transpose()?;
+    let (problems, choices): (Vec<Problem>, _) = match listed {
+        Some(listed) => {
+            let (problems, choices) = listed.into_iter().unzip();
+            (problems, Some(choices))
+        }
+        None => (work.iter().map(|(_, at)| at.problem).collect(), None),
+    };
     let device = Device::new(args.device)?;
     let keys: Vec<ProblemKey> =
-        work.iter().map(|(_, at)| ProblemKey::of(&at.problem, &config)).collect();
+        problems.iter().map(|problem| ProblemKey::of(problem, &config)).collect();
     let names: Vec<String> =
-        work.iter().map(|(_, at)| problem_name(&at.problem, elements)).collect();
+        problems.iter().map(|problem| problem_name(problem, elements)).collect();
     let names: Vec<&str> = names.iter().map(String::as_str).collect();
-    autotune::time(&device, options, elements, (&keys, &names), &args.ahead, path)
+    autotune::time(&device, options, elements, (&keys, &names), choices, &args.ahead, path)
 }
 
 fn list(

@@ -1,5 +1,7 @@
 //! Errors of requests that are impossible by their arguments or on this machine.
 
+use std::path::PathBuf;
+
 use persistent_gemm::Epilogue;
 use persistent_gemm::host::BackendKind;
 use pgemm_cute::AnyLayout;
@@ -32,6 +34,28 @@ pub enum UsageError {
     UnusedBias {
         /// The epilogue.
         epilogue: Epilogue,
+    },
+
+    /// A line of a list of problems and kernels cannot be read.
+    #[error("{}, line {line}: {finding}", path.display())]
+    KernelList {
+        /// The file.
+        path: PathBuf,
+        /// The line, from 1.
+        line: usize,
+        /// What is wrong with it.
+        finding: String,
+    },
+
+    /// A list of problems and kernels is empty.
+    #[error(
+        "{} names no problem: write a problem and its kernels in each line, as in 'bf16 kk \
+         512x512x512 SPEC:SPLIT:RASTER:LAUNCH'",
+        path.display()
+    )]
+    NoKernels {
+        /// The file.
+        path: PathBuf,
     },
 
     /// `bench` without sizes and suite.

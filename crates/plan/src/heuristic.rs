@@ -40,7 +40,7 @@ use pgemm_kernels::{OutputMajor, Spec};
 
 pub use self::constants::Constants;
 pub(crate) use self::direct::may_be_direct;
-pub use self::features::{CLOCK, Clock, FEATURES, NAMES as FEATURE_NAMES};
+pub use self::features::{FEATURES, NAMES as FEATURE_NAMES, STEADY};
 use self::placement::TilePlacement;
 pub(crate) use self::ranking::{Access, SpecGroup, keep_least, least_corrected};
 pub use self::ranking::{Ranking, rank};

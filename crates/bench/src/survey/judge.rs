@@ -1,6 +1,6 @@
 //! [`Judgement`]: what the heuristic's picks lose among the choices that a survey timed.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::fs;
 use std::path::Path;
 
@@ -9,8 +9,7 @@ use persistent_gemm::error::FileDamage;
 use persistent_gemm::measure::Elements;
 use persistent_gemm::stats::geometric_mean;
 use pgemm_ir::Element;
-use pgemm_plan::heuristic::{self, Clock};
-use pgemm_plan::{Choice, Config, DeviceFacts, ProblemKey, Split, USUAL_SMS};
+use pgemm_plan::{Choice, Config, DeviceFacts, ProblemKey, Split, USUAL_SMS, heuristic};
 use serde::Deserialize;
 
 use crate::error::{BenchError, Result};
@@ -62,15 +61,10 @@ impl Judgement {
 struct Line {
     run: String,
     problem: Option<String>,
-    /// Whether the kernels of a survey ran at a steady clock, and whether each ran at its own. The
-    /// first line of a survey says so, which has no problem.
+    /// Whether the kernels of the run ran at a steady clock. The first line of a survey says so,
+    /// which has no problem. All other runs do.
     #[serde(default)]
     steady: bool,
-    #[serde(default)]
-    own_clock: bool,
-    /// The clock of the line's timings.
-    #[serde(skip)]
-    clock: Option<Clock>,
     /// The device, on the run's line, and the same of all lines of the run.
     sm_count: Option<u32>,
     memory_mb_per_second: Option<u32>,
@@ -172,7 +166,7 @@ pub fn features(path: &Path) -> Result<String> {
             let shape = key.shape_for(&choice).filter(|_| !choice.spec.is_direct());
             let Some((shape, before)) = shape else { continue };
             let (estimate, mut features) = heuristic::features_of(&choice, shape, line.device());
-            features[heuristic::CLOCK] = line.clock.unwrap_or(Clock::Brief).feature();
+            features[heuristic::STEADY] = f32::from(u8::from(line.steady));
             // Kernels are corrected without the repack kernels before them.
             let cycles = us * heuristic::NOMINAL_MHZ - before;
             if cycles <= LEAST_PART * (cycles + before) {
@@ -198,11 +192,8 @@ fn lines(path: &Path) -> Result<Vec<Line>> {
         path: path.to_owned(),
         finding: Box::new(FileDamage::Json(error)),
     })?;
-    let clocks: HashMap<String, Clock> = lines
-        .iter()
-        .filter(|line| line.steady)
-        .map(|line| (line.run.clone(), if line.own_clock { Clock::Own } else { Clock::Shared }))
-        .collect();
+    let steady: HashSet<String> =
+        lines.iter().filter(|line| line.steady).map(|line| line.run.clone()).collect();
     let devices: HashMap<String, [Option<u32>; 2]> = lines
         .iter()
         .filter(|line| line.sm_count.is_some())
@@ -211,13 +202,7 @@ fn lines(path: &Path) -> Result<Vec<Line>> {
     for line in &mut lines {
         let device = devices.get(&line.run).copied().unwrap_or_default();
         [line.sm_count, line.memory_mb_per_second] = device;
-        // An atlas alternates between one kernel and its peers in long slices. In races and trials
-        // many kernels take turns.
-        line.clock = match (&line.kernel, line.blocks.is_empty()) {
-            (Some(_), _) => Some(Clock::Own),
-            (None, true) => Some(Clock::Shared),
-            (None, false) => clocks.get(&line.run).copied(),
-        };
+        line.steady = line.blocks.is_empty() || steady.contains(&line.run);
         let others = [line.tried(), line.picked()];
         let Line { blocks, contestants, .. } = line;
         blocks.extend(others.into_iter().flatten());
@@ -319,7 +304,7 @@ mod tests {
 
     /// Surveys of earlier schemas ran too briefly. An atlas times one kernel.
     #[test]
-    fn runs_say_at_which_clock_kernels_ran() {
+    fn surveys_say_whether_the_clock_was_steady() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("mixed.jsonl");
         let kernel = "bf16-kk-bf16-128x128x64-s6-p2-c2x1:whole:8:dependent";
@@ -332,22 +317,16 @@ mod tests {
             format!(r#"{{"run":"brief",{problem},{blocks}}}"#),
             r#"{"run":"hot","steady":true}"#.to_owned(),
             format!(r#"{{"run":"hot",{problem},{blocks}}}"#),
-            r#"{"run":"alone","steady":true,"own_clock":true}"#.to_owned(),
-            format!(r#"{{"run":"alone",{problem},{blocks}}}"#),
-            format!(
-                r#"{{"run":"race",{problem},"contestants":[{{"kernel":"{kernel}","us":50.0}},{{"kernel":"{kernel}","us":51.0}}]}}"#
-            ),
             format!(r#"{{"run":"atlas",{problem},"kernel":"{kernel}","us":50.0,"ratio":[1,1,1]}}"#),
             format!(r#"{{"run":"atlas",{f64_problem},"kernel":"{f64_kernel}","us":20.0}}"#),
         ];
         fs::write(&path, text.join("\n")).unwrap();
         let table = features(&path).unwrap();
         let last = |line: &str| line.rsplit(',').next().map(str::to_owned);
-        let clocks: Vec<_> = table.lines().skip(1).filter_map(last).collect();
-        assert_eq!(clocks, ["0", "1", "2", "1", "1", "2", "2"]);
+        let steady: Vec<_> = table.lines().skip(1).filter_map(last).collect();
+        assert_eq!(steady, ["0", "1", "1", "1"]);
         let kinds: Vec<_> = table.lines().filter_map(|line| line.split(',').nth(2)).collect();
-        assert_eq!(kinds[..6], ["kernels", "wgmma", "wgmma", "wgmma", "wgmma", "wgmma"]);
-        assert_eq!(kinds[6..], ["wgmma", "registers"]);
+        assert_eq!(kinds, ["kernels", "wgmma", "wgmma", "wgmma", "registers"]);
     }
 
     /// An H100 moves the same bytes in 1.47 times the cycles of an H200.

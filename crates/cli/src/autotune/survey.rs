@@ -58,18 +58,20 @@ pub(super) fn survey(args: &Args, path: &Path) -> Result<Verdict, Failure> {
     let device = Device::new(args.device)?;
     let names: Vec<&str> = work.tasks.iter().map(|task| task.name.as_str()).collect();
     let elements = args.types.elements(None);
-    let verdict = time(&device, options, elements, (&keys, &names), &args.ahead, path)?;
+    let verdict = time(&device, options, elements, (&keys, &names), None, &args.ahead, path)?;
     note_left_out(&work);
     Ok(verdict)
 }
 
-/// Times choices for each of these problems, which have these names. Writes the file after each
-/// problem. The options and the path have been checked.
+/// Times choices for each of these problems, which have these names: the `listed` ones, or those
+/// that follow from the options. Writes the file after each problem. The options and the path have
+/// been checked.
 pub fn time(
     device: &Device,
     options: SurveyOptions,
     elements: Elements,
     (keys, names): (&[ProblemKey], &[&str]),
+    listed: Option<Vec<Vec<Choice>>>,
     ahead: &AheadArgs,
     path: &Path,
 ) -> Result<Verdict, Failure> {
@@ -82,8 +84,10 @@ pub fn time(
     };
     let surveyor = Surveyor::new(device, peer, options, elements, keys)?;
     let interrupt = Interrupt::listen()?;
-    let choices = output::while_showing("choosing kernels", || {
-        options.choices_of_all(keys, device.properties())
+    let choices = listed.unwrap_or_else(|| {
+        output::while_showing("choosing kernels", || {
+            options.choices_of_all(keys, device.properties())
+        })
     });
     let specs = |choices: &Vec<Choice>| choices.iter().map(|choice| choice.spec).collect();
     let mut ahead = Ahead::new(choices.iter().map(specs), ahead.processes);

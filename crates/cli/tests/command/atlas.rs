@@ -110,6 +110,10 @@ fn requests_without_sense_are_refused_before_a_device_is_needed() {
     line("atlas --against cublaslt,").refused(&["unknown peer ''"]);
     line("atlas --majors kx").refused(&["kk, kn, mk or mn"]);
     line("atlas --shard 4/4").refused(&["I/N with I below N"]);
+    line("atlas --kernels list").refused(&["--survey"]);
+    line("atlas --survey s.json --kernels nowhere").refused(&["nowhere"]);
+    line("atlas --survey s.json --kernels list --problem 8x8x8").refused(&["cannot be used with"]);
+    line("atlas --survey s.json --lead-in 2").refused(&["2 seconds before a slice", "0 to 1 s"]);
     line("atlas --resume").refused(&["--json"]);
     line("atlas --survey s.json --choices 0").refused(&["choice"]);
     line("atlas --show nowhere.jsonl").refused(&["nowhere.jsonl"]);

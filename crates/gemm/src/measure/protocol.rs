@@ -372,9 +372,11 @@ pub fn measure<R: SliceRunner>(runner: &mut R, protocol: &Protocol) -> Result<Me
             .collect()
     };
     let gemms_per_slice = counts(runner, protocol.slice_seconds);
-    let gemms_before_slice = (protocol.lead_in_seconds > 0.0)
-        .then(|| counts(runner, protocol.lead_in_seconds))
-        .unwrap_or_default();
+    let gemms_before_slice = if protocol.lead_in_seconds > 0.0 {
+        counts(runner, protocol.lead_in_seconds)
+    } else {
+        Vec::new()
+    };
     let gemms_per_block = counts(runner, protocol.block_seconds);
 
     let (warm_up_seconds, settled) = warm_up(runner, protocol, &gemms_per_slice)?;

@@ -9,30 +9,9 @@ use crate::split::Split;
 /// The number of features.
 pub const FEATURES: usize = 60;
 
-/// The feature that says which clock a kernel was timed at. See [`Clock`].
-pub const CLOCK: usize = FEATURES - 1;
-
-/// The clock of timings. At the power limit it slows down, the more, the more power is drawn.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Clock {
-    /// Kernels ran so briefly that it had not slowed down.
-    Brief,
-    /// Kernels took turns so quickly that all ran at the clock which their mean power allowed.
-    Shared,
-    /// Each kernel ran for so long that its own power set its clock. Estimates are for this clock.
-    Own,
-}
-
-impl Clock {
-    /// The value of the feature.
-    pub const fn feature(self) -> f32 {
-        match self {
-            Clock::Brief => 0.0,
-            Clock::Shared => 1.0,
-            Clock::Own => 2.0,
-        }
-    }
-}
+/// The feature that says whether kernels run for so long that the clock is steady. It is 1 for
+/// every estimate, and 0 for timings of kernels that ran too briefly.
+pub const STEADY: usize = FEATURES - 1;
 
 /// The names of the features, in their order.
 pub const NAMES: [&str; FEATURES] = [
@@ -95,7 +74,7 @@ pub const NAMES: [&str; FEATURES] = [
     "rows of a warp",
     "columns of a warp",
     "part of the traffic that is read again",
-    "clock",
+    "steady clock",
 ];
 
 /// The features of an estimate. Parts of the estimate are fractions of the whole, and parts of a
@@ -179,7 +158,7 @@ pub(super) fn features(
         of_spec.of_warp[0],
         of_spec.of_warp[1],
         terms.missed,
-        f64::from(Clock::Own.feature()),
+        1.0,
     ]
     .map(|feature| feature as f32)
 }
