@@ -123,8 +123,9 @@ fn times(protocol: &Protocol) -> String {
     } = protocol;
     format!(
         "{rounds} rounds of {palindromes_per_round} palindromes with slices of {slice_seconds} s \
-         after {lead_in_seconds} s, {warm_up_min_seconds} to {warm_up_max_seconds} s of warm-up, {energy_rounds} rounds of \
-         energy blocks of {block_seconds} s, graphs below {graph_below_seconds} s"
+         after {lead_in_seconds} s, {warm_up_min_seconds} to {warm_up_max_seconds} s of warm-up, \
+         {energy_rounds} rounds of energy blocks of {block_seconds} s, graphs below \
+         {graph_below_seconds} s"
     )
 }
 

@@ -66,7 +66,6 @@ fn choice(text: &str) -> Result<Choice, String> {
 
 #[cfg(test)]
 mod tests {
-
     use persistent_gemm::{Dtype, Split};
 
     use super::*;
