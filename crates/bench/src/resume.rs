@@ -122,10 +122,10 @@ fn times(protocol: &Protocol) -> String {
         graph_below_seconds,
     } = protocol;
     format!(
-        "{rounds} rounds of {palindromes_per_round} palindromes with slices of {slice_seconds} s \
-         after {lead_in_seconds} s, {warm_up_min_seconds} to {warm_up_max_seconds} s of warm-up, \
-         {energy_rounds} rounds of energy blocks of {block_seconds} s, graphs below \
-         {graph_below_seconds} s"
+        "{rounds} rounds of {palindromes_per_round} palindromes with slices of {slice_seconds} s, \
+         each after {lead_in_seconds} s that are not timed, {warm_up_min_seconds} to \
+         {warm_up_max_seconds} s of warm-up, {energy_rounds} rounds of energy blocks of \
+         {block_seconds} s, graphs below {graph_below_seconds} s"
     )
 }
 

@@ -101,7 +101,9 @@ pub struct Args {
         long,
         value_name = "FILE",
         requires = "survey",
-        conflicts_with_all = ["problem", "population", "count", "seed", "majors", "shard", "choices", "within"],
+        conflicts_with_all = [
+            "problem", "population", "count", "seed", "majors", "shard", "choices", "within",
+        ],
     )]
     kernels: Option<PathBuf>,
     /// Seconds of launches of each kernel with --survey.
@@ -209,15 +211,15 @@ pub fn run(args: &Args) -> Result<Verdict, Failure> {
     let config = parse::config(elements);
     let majors: Vec<(Major, Major)> =
         args.majors.iter().map(|majors| (majors.0, majors.1)).collect();
+    if let Some(path) = &args.survey {
+        return survey(args, &majors, (config, elements), path);
+    }
     let mut work = args.work(elements, &majors)?;
     if args.list {
         return list(&work, &config, elements);
     }
     if args.tile_features {
         return model::tile_features(&work, &config, elements);
-    }
-    if let Some(path) = &args.survey {
-        return survey(args, &work, (config, elements), path);
     }
     if let Some(path) = &args.json {
         files::check_path(path)?;
@@ -314,7 +316,7 @@ fn open_peers(device: &Device, wanted: &[Peer]) -> Result<Peers, Failure> {
 /// Times kernels of the rule for each problem.
 fn survey(
     args: &Args,
-    work: &[(Population, AtlasProblem)],
+    majors: &[(Major, Major)],
     (config, elements): (Config, Elements),
     path: &Path,
 ) -> Result<Verdict, Failure> {
@@ -328,13 +330,15 @@ fn survey(
     };
     options.check()?;
     files::check_path(path)?;
-    let listed = args.kernels.as_deref().map(|path| listed::read(path, elements)).transpose()?;
-    let (problems, choices): (Vec<Problem>, _) = match listed {
-        Some(listed) => {
-            let (problems, choices) = listed.into_iter().unzip();
+    let (problems, choices): (Vec<Problem>, _) = match &args.kernels {
+        Some(path) => {
+            let (problems, choices) = listed::read(path, elements)?.into_iter().unzip();
             (problems, Some(choices))
         }
-        None => (work.iter().map(|(_, at)| at.problem).collect(), None),
+        None => {
+            let work = args.work(elements, majors)?;
+            (work.into_iter().map(|(_, at)| at.problem).collect(), None)
+        }
     };
     let device = Device::new(args.device)?;
     let keys: Vec<ProblemKey> =

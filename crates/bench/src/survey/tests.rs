@@ -53,6 +53,25 @@ fn survey(rows: Vec<SurveyRow>) -> Survey {
 }
 
 #[test]
+fn a_lead_in_is_part_of_the_protocol_and_of_the_time() {
+    let options = SurveyOptions { seconds_per_choice: 0.06, ..SurveyOptions::default() };
+    let led = SurveyOptions { lead_in_seconds: 0.07, ..options };
+    let parts = |options: &SurveyOptions| {
+        let protocol = options.protocol();
+        (protocol.rounds, protocol.lead_in_seconds, protocol.slice_seconds)
+    };
+    assert_eq!((parts(&options), parts(&led)), ((3, 0.0, 0.01), (1, 0.07, 0.03)));
+    let key = key(64, 64, 64);
+    let choices = options.choices(&key, SMS);
+    let [brief, long] = [options, led].map(|options| options.seconds(&key, &choices, SMS.into()));
+    assert!((long - brief - 0.14 * choices.len() as f64).abs() < 1e-9, "{brief}, {long}");
+    for lead_in_seconds in [-0.1, 1.1, f64::NAN] {
+        let error = SurveyOptions { lead_in_seconds, ..options }.check().unwrap_err().to_string();
+        assert!(error.contains("give 0 to 1 s"), "{error}");
+    }
+}
+
+#[test]
 fn choices_are_the_best_within_a_factor_and_a_limit() {
     let key = key(1024, 1536, 4096);
     let options = SurveyOptions { limit: usize::MAX, ..SurveyOptions::default() };

@@ -43,8 +43,8 @@ fn parse(line: &str, elements: Elements) -> Result<(Problem, Vec<Choice>), Strin
     let problem = named_problem(&name, elements).ok_or_else(|| {
         let example = problem_name(&Problem::new(512, 512, 512, Major::K, Major::K), elements);
         format!(
-            "'{name}' is no problem such as '{example}'. All problems of the file have the types of \
-             --dtype, --b-dtype, --output-dtype and --precision"
+            "'{name}' is no problem such as '{example}'. All problems of the file have the types \
+             of --dtype, --b-dtype, --output-dtype and --precision"
         )
     })?;
     if kernels.is_empty() {
@@ -82,7 +82,8 @@ mod tests {
     #[test]
     fn a_line_has_a_problem_and_its_kernels() {
         let text = format!(
-            "# two problems\n\nbf16 kk 512x3072x4096 {KERNEL}:whole:4:serial {KERNEL}:stream-k:1:dependent\n  bf16 mn 8x16x24*3 {KERNEL}:split-2:9:dependent\r\n"
+            "# two problems\n\nbf16 kk 512x3072x4096 {KERNEL}:whole:4:serial \
+             {KERNEL}:stream-k:1:dependent\n  bf16 mn 8x16x24*3 {KERNEL}:split-2:9:dependent\r\n"
         );
         let listed = read_text(&text).unwrap();
         let problems = [
