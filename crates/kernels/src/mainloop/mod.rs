@@ -92,8 +92,28 @@ fn each_stage<'k, C: Carried<'k>, T>(
     ahead: Option<impl FnOnce() -> T>,
     stage: impl Fn(C) -> C,
 ) -> (C, Option<T>) {
+    each_group(b, (ring, 1), segment, first, start, ahead, |at, _| stage(at))
+}
+
+/// Runs `stages` for groups of so many stages of a segment, from number `first` on, and then for
+/// each stage that is left. It gets the number of stages. `ahead`, if given, runs when `ring` stages
+/// are left.
+fn each_group<'k, C: Carried<'k>, T>(
+    b: &'k pgemm_ir::KernelBuilder,
+    (ring, group): (u32, u32),
+    segment: &Segment<'k>,
+    first: u32,
+    start: C,
+    ahead: Option<impl FnOnce() -> T>,
+    stages: impl Fn(C, u32) -> C,
+) -> (C, Option<T>) {
     let stages = |first: Val<'k, ty::U32>, end: Val<'k, ty::U32>, at| {
-        b.for_carry(first, end, 1, at, |_, at| stage(at))
+        if group == 1 {
+            return b.for_carry(first, end, 1, at, |_, at| stages(at, 1));
+        }
+        let left = end - (end - first) % group;
+        let at = b.for_carry(first, left, group, at, |_, at| stages(at, group));
+        b.for_carry(left, end, 1, at, |_, at| stages(at, 1))
     };
     let first = b.constant(first);
     match ahead {

@@ -372,18 +372,14 @@ impl Spec {
             left / warpgroups.max(1),
         );
         // If sums are promoted, a second set of accumulators lets the tensor core work while CUDA
-        // cores add up the first. The batches of a stage must be even in number, so that each stage
-        // begins with the same set.
+        // cores add up the first.
         let set = self.tile.n / 2;
-        let batches =
-            wgmma.promotion().map_or(0, |interval| self.tile.k / interval * self.blocks());
-        let takes_turns = promoted
-            && batches.is_multiple_of(2)
-            && accumulators + set + fragments + other + sums <= consumer;
+        let takes_turns = promoted && accumulators + set + fragments + other <= consumer;
         let accumulators = if takes_turns { accumulators + set } else { accumulators };
-        // Half of an SM's registers cannot hold both another worker's sums and fragments of A.
+        // Half of an SM's registers cannot hold both another worker's sums and fragments of A, and
+        // not all can hold both these sums and a second set of accumulators.
         let needed = accumulators + fragments + other;
-        let has_room = !is_half_sm || needed + sums <= consumer;
+        let has_room = !(is_half_sm || takes_turns) || needed + sums <= consumer;
         let can_look_ahead = self.accumulator_sets() == 1 && sums <= SUMS_LOOKED_AHEAD && has_room;
         let mut registers = RegisterUse {
             accumulators,

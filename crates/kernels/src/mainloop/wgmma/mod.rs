@@ -15,7 +15,7 @@ use pgemm_ir::{
 };
 
 pub(crate) use self::sums::{Sums, SumsLayout};
-use super::{Mainloop, each_stage};
+use super::{Mainloop, each_group, each_stage};
 use crate::compute::AtomicSum;
 use crate::coordinates::{CtaPlace, Segment};
 use crate::operands::Operands;
@@ -24,6 +24,10 @@ use crate::spec::{Schedule, Spec, Summation, Terms, WgmmaSpec};
 use crate::tiles::operand::OperandTile;
 use promotion::Promoted;
 use registers::RegisterReader;
+
+/// Batches of MMAs with promoted sums, of as many stages as have them, between which one of the two
+/// sets of accumulators is always in use.
+const BATCHES_OF_GROUP: u32 = 4;
 
 /// The mainloop of a kernel whose sums have type `S`.
 pub(crate) struct WgmmaMainloop<'k, S> {
@@ -37,8 +41,10 @@ pub(crate) struct WgmmaMainloop<'k, S> {
     /// For each set of accumulators, the two operands that are multiplied.
     products: Vec<[usize; 2]>,
     summation: Summation,
-    /// Sets of accumulators that take turns if sums are promoted.
+    /// Sets of accumulators that take turns if sums are promoted, and the stages after which no MMA
+    /// is in flight.
     sets: u32,
+    group: u32,
     /// How A is read: from shared memory or through registers.
     a: ReadsA,
     /// The descriptors by which MMAs read B.
@@ -127,6 +133,8 @@ impl<'k, S: AtomicSum> WgmmaMainloop<'k, S> {
         } else {
             ReadsA::Shared(DescriptorReader::new(a_tile, &a_depths, spec.blocks())?)
         };
+        let takes_turns = spec.resources().registers.takes_turns;
+        let batches = passes as u32 * spec.blocks();
         Ok(WgmmaMainloop {
             b,
             operands,
@@ -136,7 +144,8 @@ impl<'k, S: AtomicSum> WgmmaMainloop<'k, S> {
             sides,
             products: wgmma.products(),
             summation: wgmma.summation,
-            sets: 1 + u32::from(spec.resources().registers.takes_turns),
+            sets: 1 + u32::from(takes_turns),
+            group: if takes_turns { (BATCHES_OF_GROUP / batches).max(1) } else { 1 },
             a,
             b_operand: DescriptorReader::new(b_tile, &b_depths, 1)?,
             part_bytes: a_tile.operand_offset(next_part, 0)?,
@@ -150,16 +159,28 @@ impl<'k, S: AtomicSum> WgmmaMainloop<'k, S> {
         Issuer { mainloop: self, a, first: part * self.part_bytes }
     }
 
-    /// Multiplies a stage with promotion. The blocks of 64 rows use the same accumulators one after
-    /// the other. The stage is free as soon as its last MMA has read it.
-    fn promote(&self, issuer: &Issuer<'_, 'k, S>, sums: &mut Promoted<'k, S>, slot: ReadSlot<'k>) {
-        let stage = issuer.stage(&slot);
+    /// Multiplies so many stages with promotion. The blocks of 64 rows use the same accumulators one
+    /// after the other. A stage is free as soon as its last MMA has read it.
+    fn promote(
+        &self,
+        issuer: &Issuer<'_, 'k, S>,
+        (mut sums, mut cursor): (Promoted<'k, S>, RingCursor<'k>),
+        stages: u32,
+    ) -> (Promoted<'k, S>, RingCursor<'k>) {
+        let (b, ring) = (self.b, self.operands.ring());
         let blocks = self.blocks as usize;
         let block_of_batch: Vec<usize> = (0..self.passes).flat_map(|_| 0..blocks).collect();
-        let issue = |batch: &Batch<'k, '_>, at: usize| {
-            issuer.pass(batch, &stage, at / blocks, block_of_batch[at]);
-        };
-        sums.add(self.b, slot, &block_of_batch, issue, |retired| self.operands.release(retired));
+        let mut batches = sums.batches(b, |retired| self.operands.release(retired));
+        for _ in 0..stages {
+            let slot = ring.wait_full(b, cursor);
+            let stage = issuer.stage(&slot);
+            batches.add(slot, &block_of_batch, |batch: &Batch<'k, '_>, at: usize| {
+                issuer.pass(batch, &stage, at / blocks, block_of_batch[at]);
+            });
+            cursor = ring.advance(cursor);
+        }
+        batches.finish();
+        (sums, cursor)
     }
 }
 
@@ -212,13 +233,9 @@ impl<'k, S: AtomicSum> Mainloop<'k> for WgmmaMainloop<'k, S> {
         let issuer = self.issuer(reader, part);
         if let Summation::Promoted { .. } = self.summation {
             let promoted = Promoted::new(b, self.atom, self.blocks, self.sets);
-            let stage = |(mut sums, cursor): (Promoted<'k, S>, RingCursor<'k>)| {
-                let slot = ring.wait_full(b, cursor);
-                self.promote(&issuer, &mut sums, slot);
-                (sums, ring.advance(cursor))
-            };
-            let at = (promoted, cursor);
-            let ((sums, cursor), found) = each_stage(b, self.stages, segment, 0, at, ahead, stage);
+            let stages = |at, count| self.promote(&issuer, at, count);
+            let (at, order) = ((promoted, cursor), (self.stages, self.group));
+            let ((sums, cursor), found) = each_group(b, order, segment, 0, at, ahead, stages);
             issued();
             return (Sums::Values(sums.into_values()), cursor, found);
         }

@@ -33,68 +33,93 @@ impl<'k, S: Sum> Promoted<'k, S> {
         }
     }
 
-    /// Adds the partial sums of some batches of MMAs to the sums of their blocks. `blocks` has the
-    /// block of each batch. `issue` issues the MMAs of a batch, all of which read `source`.
-    /// `release` is called once the last batch has read it.
-    ///
-    /// The number of batches must be a multiple of the number of sets, so that the next call begins
-    /// with the same set.
-    pub(super) fn add<R: BatchSource>(
+    /// Batches of MMAs whose partial sums are added to the sums. `release` is called for each source
+    /// once the last batch has read it.
+    pub(super) fn batches<R: BatchSource, F: Fn(Retired<R>)>(
         &mut self,
         b: &'k KernelBuilder,
-        source: R,
-        blocks: &[usize],
-        issue: impl Fn(&Batch<'k, '_>, usize),
-        release: impl Fn(Retired<R>),
-    ) {
-        let mut queue = MmaQueue::new();
-        let mut source = Some(source);
-        // Partial sums that are being computed, and their block.
-        let mut running = None;
-        for (at, &block) in blocks.iter().enumerate() {
-            // The sets that are not running are here, and a single set does not keep running.
-            let accumulators = queue.start(self.accumulators.remove(0));
-            let issue = |batch: &QueueBatch<'k, '_>| issue(&batch.on(&accumulators), at);
-            source = match source {
-                Some(source) if at + 1 < blocks.len() => {
-                    queue.issue_borrowing(b, &source, issue);
-                    Some(source)
-                }
-                Some(source) => {
-                    queue.issue(b, source, issue);
-                    None
-                }
-                None => None,
-            };
-            let before = running.replace((accumulators, block));
-            self.add_up(b, &mut queue, before, &release);
-            if self.accumulators.is_empty() {
-                self.add_up(b, &mut queue, running.take(), &release);
-            }
-        }
-        self.add_up(b, &mut queue, running, &release);
-    }
-
-    /// Waits for partial sums, and adds them to the sums of their block.
-    fn add_up<R: BatchSource>(
-        &mut self,
-        b: &'k KernelBuilder,
-        queue: &mut MmaQueue<R>,
-        running: Option<(RunningAccumulators, usize)>,
-        release: &impl Fn(Retired<R>),
-    ) {
-        let Some((running, block)) = running else { return };
-        let (accumulators, retired) = queue.finish(b, running);
-        retired.into_iter().for_each(release);
-        for (index, sum) in (0..).zip(&mut self.sums[block]) {
-            *sum = S::add(*sum, accumulators.get(b, 0, index));
-        }
-        self.accumulators.push(accumulators);
+        release: F,
+    ) -> Batches<'_, 'k, S, R, F> {
+        let Promoted { accumulators, sums } = self;
+        let set = 0;
+        let sets = accumulators.drain(..).map(Some).collect();
+        Batches { b, release, queue: MmaQueue::new(), running: None, set, sets, accumulators, sums }
     }
 
     /// The sums.
     pub(super) fn into_values(self) -> Vec<Vec<Val<'k, S>>> {
         self.sums
+    }
+}
+
+/// Batches of MMAs, of which the last one is in flight while CUDA cores add up the one before. The
+/// sets of accumulators take turns. With a single set, none is in flight meanwhile.
+pub(super) struct Batches<'p, 'k, S, R, F> {
+    b: &'k KernelBuilder,
+    release: F,
+    queue: MmaQueue<R>,
+    /// Partial sums that are being computed, their set, and their block.
+    running: Option<(RunningAccumulators, usize, usize)>,
+    /// The set of the next batch, and the sets that are not running.
+    set: usize,
+    sets: Vec<Option<Accumulators>>,
+    /// Where the sets are left in their order.
+    accumulators: &'p mut Vec<Accumulators>,
+    sums: &'p mut Vec<Vec<Val<'k, S>>>,
+}
+
+impl<'k, S: Sum, R: BatchSource, F: Fn(Retired<R>)> Batches<'_, 'k, S, R, F> {
+    /// Issues batches that all read `source`. `blocks` has the block of each of them. `issue` issues
+    /// the MMAs of a batch.
+    pub(super) fn add(
+        &mut self,
+        source: R,
+        blocks: &[usize],
+        issue: impl Fn(&Batch<'k, '_>, usize),
+    ) {
+        let mut source = Some(source);
+        for (at, &block) in blocks.iter().enumerate() {
+            // A set is free here: a single one does not keep running.
+            let Some(accumulators) = self.sets[self.set].take() else { return };
+            let accumulators = self.queue.start(accumulators);
+            let issue = |batch: &QueueBatch<'k, '_>| issue(&batch.on(&accumulators), at);
+            source = match source {
+                Some(source) if at + 1 < blocks.len() => {
+                    self.queue.issue_borrowing(self.b, &source, issue);
+                    Some(source)
+                }
+                Some(source) => {
+                    self.queue.issue(self.b, source, issue);
+                    None
+                }
+                None => None,
+            };
+            let before = self.running.replace((accumulators, self.set, block));
+            self.add_up(before);
+            self.set = (self.set + 1) % self.sets.len();
+            if self.sets[self.set].is_none() {
+                let running = self.running.take();
+                self.add_up(running);
+            }
+        }
+    }
+
+    /// Waits for partial sums, and adds them to the sums of their block.
+    fn add_up(&mut self, running: Option<(RunningAccumulators, usize, usize)>) {
+        let Some((running, set, block)) = running else { return };
+        let (accumulators, retired) = self.queue.finish(self.b, running);
+        retired.into_iter().for_each(&self.release);
+        for (index, sum) in (0..).zip(&mut self.sums[block]) {
+            *sum = S::add(*sum, accumulators.get(self.b, 0, index));
+        }
+        self.sets[set] = Some(accumulators);
+    }
+
+    /// Waits for all batches.
+    pub(super) fn finish(mut self) {
+        let running = self.running.take();
+        self.add_up(running);
+        self.accumulators.extend(self.sets.into_iter().flatten());
     }
 }
 
