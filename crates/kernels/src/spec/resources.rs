@@ -29,6 +29,10 @@ const SHALLOW_RING: u32 = 4;
 /// `2026-11-26-turns-rings-*` of `benchmarks/results`).
 const MOST_STEPS_OF_ONE_BUFFER: u32 = 2;
 
+/// Batches of MMAs with promoted sums, between which one of two sets of accumulators is always in
+/// use.
+const BATCHES_OF_TURNS: u32 = 4;
+
 /// Registers per thread that a wgmma mainloop and its epilogue need besides the accumulators. With
 /// fewer registers the assembler spills.
 pub(super) const WGMMA_OTHER: u32 = 32;
@@ -137,8 +141,9 @@ pub struct RegisterBudget {
 pub struct RegisterUse {
     /// Accumulators. If sums are promoted, these include the binary32 sums.
     pub accumulators: u32,
-    /// Whether sums are promoted and two sets of the tensor core's accumulators take turns.
-    pub takes_turns: bool,
+    /// The stages during which two sets of the tensor core's accumulators take turns without a pause,
+    /// if sums are promoted. 0 if there is a single set.
+    pub turn_stages: u32,
     /// Fragments of operands.
     pub fragments: u32,
     /// Another worker's sums, which are loaded while this worker still multiplies.
@@ -325,8 +330,7 @@ impl Spec {
     }
 
     fn wgmma_resources(&self, wgmma: &WgmmaSpec) -> Resources {
-        let WgmmaSpec { warpgroups, summation, .. } = *wgmma;
-        let promoted = matches!(summation, Summation::Promoted { .. });
+        let warpgroups = wgmma.warpgroups;
         let sums = self.sums(wgmma);
         let accumulators = sums / wgmma.sums_per_register();
         let fragments = if self.reads_a_from_registers() { self.fragment_registers() } else { 0 };
@@ -373,17 +377,21 @@ impl Spec {
         );
         // If sums are promoted, a second set of accumulators lets the tensor core work while CUDA
         // cores add up the first.
-        let set = self.tile.n / 2;
-        let takes_turns = promoted && accumulators + set + fragments + other <= consumer;
-        let accumulators = if takes_turns { accumulators + set } else { accumulators };
-        // Half of an SM's registers cannot hold both another worker's sums and fragments of A, and
-        // not all can hold both these sums and a second set of accumulators.
+        let turn_stages = self.turn_stages(wgmma);
         let needed = accumulators + fragments + other;
-        let has_room = !(is_half_sm || takes_turns) || needed + sums <= consumer;
+        let set = self.tile.n / 2;
+        // Turns that outlast a stage gain more than looking ahead at another worker's sums.
+        let ahead = if turn_stages == 1 { sums } else { 0 };
+        let turn_stages = if needed + set + ahead <= consumer { turn_stages } else { 0 };
+        let accumulators = accumulators + if turn_stages == 0 { 0 } else { set };
+        // Half of an SM's registers cannot hold both another worker's sums and fragments of A, and
+        // all of them not always both these sums and a second set of accumulators.
+        let needed = accumulators + fragments + other;
+        let has_room = !(is_half_sm || turn_stages > 1) || needed + sums <= consumer;
         let can_look_ahead = self.accumulator_sets() == 1 && sums <= SUMS_LOOKED_AHEAD && has_room;
         let mut registers = RegisterUse {
             accumulators,
-            takes_turns,
+            turn_stages,
             fragments,
             look_ahead: if can_look_ahead { sums } else { 0 },
             other,
@@ -408,6 +416,26 @@ impl Spec {
             ctas_per_sm,
             working_ctas_per_sm: self.working_ctas_per_sm(),
             staging,
+        }
+    }
+
+    /// The stages during which two sets of accumulators can take turns if sums are promoted, or 0.
+    ///
+    /// A group of stages has an even number of batches of MMAs, so that it begins and ends with the
+    /// same set. Within it the next stage must be there before the last is free, which costs what it
+    /// gains in a shallow ring or if three warpgroups share the tensor cores anyway (run
+    /// `2026-11-27-turns-of-sums` of `benchmarks/results/changes.jsonl`).
+    fn turn_stages(&self, wgmma: &WgmmaSpec) -> u32 {
+        let Some(interval) = wgmma.promotion() else { return 0 };
+        let batches = self.tile.k / interval.max(1) * self.blocks();
+        let is_long = match wgmma.warpgroups {
+            1 => true,
+            2 => self.stages > SHALLOW_RING,
+            _ => false,
+        };
+        match BATCHES_OF_TURNS / batches.max(1) {
+            stages @ 2.. if is_long => stages,
+            _ => u32::from(batches.is_multiple_of(2)),
         }
     }
 
@@ -445,7 +473,7 @@ impl Spec {
         let next_of_a = if a > DMMA_HALVED_FRAGMENTS { a } else { a / 2 };
         self.register_resources(RegisterUse {
             accumulators,
-            takes_turns: false,
+            turn_stages: 0,
             // The fragments of one step, and those of the next as far as they are loaded ahead.
             fragments: a + next_of_a + 2 * b,
             look_ahead: 0,
@@ -473,7 +501,7 @@ impl Spec {
         let depths_of_a = if a.form == LineForm::Depths { QUAD } else { 1 };
         self.register_resources(RegisterUse {
             accumulators: ffma.sums(),
-            takes_turns: false,
+            turn_stages: 0,
             // The fragments of one step and of the next.
             fragments: 2 * (ffma.thread.m * depths_of_a + ffma.thread.n),
             look_ahead: 0,
@@ -491,7 +519,7 @@ impl Spec {
         let consumer = direct_budget(self.direct_ctas_per_sm());
         self.register_resources(RegisterUse {
             accumulators,
-            takes_turns: false,
+            turn_stages: 0,
             fragments,
             look_ahead: 0,
             other,

@@ -293,6 +293,28 @@ fn promoted_sums_leave_room_for_narrower_tiles() {
     }
 }
 
+/// Two sets of accumulators take turns for several stages in deep rings of few warpgroups, and
+/// within a stage wherever it has an even number of batches of MMAs and registers suffice.
+#[test]
+fn sets_of_accumulators_take_turns() {
+    for (name, stages) in [
+        ("e4m3-kk-bf16-64x80x128-s4-w1-c1x1-p128", 4),
+        ("e4m3-kk-bf16-64x80x256-s4-w1-c1x1-p128", 2),
+        ("e4m3-kk-bf16-128x80x128-s7-w2-c1x1-p128", 4),
+        ("e4m3-kk-bf16-128x80x128-s4-w2-c1x1-p128", 0),
+        ("e4m3-kk-bf16-128x80x256-s4-w2-c1x1-p128", 1),
+        ("e4m3-kk-bf16-256x32x128-s4-w2-c1x1-p128", 1),
+        ("e4m3-kk-bf16-256x32x128-s5-w2-c1x1-p128", 2),
+        ("e4m3-kk-bf16-192x80x128-s5-w3-c1x1-p128", 0),
+        ("e4m3-kk-bf16-128x160x128-s5-w2-c1x1-p128", 0),
+        ("e4m3-kk-bf16-128x80x128-s7-w2-c1x1", 0),
+    ] {
+        let spec = spec(name);
+        assert_eq!(spec.validate(), Ok(()), "{name}");
+        assert_eq!(spec.resources().registers.turn_stages, stages, "{name}");
+    }
+}
+
 #[test]
 fn types_that_tensor_cores_multiply_are_legal_and_no_others() {
     for (name, legal) in [

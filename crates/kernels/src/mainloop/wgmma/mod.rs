@@ -25,10 +25,6 @@ use crate::tiles::operand::OperandTile;
 use promotion::Promoted;
 use registers::RegisterReader;
 
-/// Batches of MMAs with promoted sums, of as many stages as have them, between which one of the two
-/// sets of accumulators is always in use.
-const BATCHES_OF_GROUP: u32 = 4;
-
 /// The mainloop of a kernel whose sums have type `S`.
 pub(crate) struct WgmmaMainloop<'k, S> {
     b: &'k KernelBuilder,
@@ -133,8 +129,7 @@ impl<'k, S: AtomicSum> WgmmaMainloop<'k, S> {
         } else {
             ReadsA::Shared(DescriptorReader::new(a_tile, &a_depths, spec.blocks())?)
         };
-        let takes_turns = spec.resources().registers.takes_turns;
-        let batches = passes as u32 * spec.blocks();
+        let turn_stages = spec.resources().registers.turn_stages;
         Ok(WgmmaMainloop {
             b,
             operands,
@@ -144,8 +139,8 @@ impl<'k, S: AtomicSum> WgmmaMainloop<'k, S> {
             sides,
             products: wgmma.products(),
             summation: wgmma.summation,
-            sets: 1 + u32::from(takes_turns),
-            group: if takes_turns { (BATCHES_OF_GROUP / batches).max(1) } else { 1 },
+            sets: 1 + u32::from(turn_stages > 0),
+            group: turn_stages.max(1),
             a,
             b_operand: DescriptorReader::new(b_tile, &b_depths, 1)?,
             part_bytes: a_tile.operand_offset(next_part, 0)?,
