@@ -22,6 +22,9 @@ const LEAST_PART: f64 = 0.3;
 /// The greater reading of the peer around a block of choices over the smaller one, at most.
 const MOST_DRIFT: f64 = 1.05;
 
+/// Since when sets of accumulators take turns for several stages. Such kernels were slower before.
+const TURNS_SINCE: &str = "2026-11-27T19:43";
+
 /// What the heuristic's picks of one run lose.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Judgement {
@@ -68,6 +71,9 @@ struct Line {
     /// The device, on the run's line, and the same of all lines of the run.
     sm_count: Option<u32>,
     memory_mb_per_second: Option<u32>,
+    /// When the run began, as its device.
+    #[serde(default)]
+    date: String,
     #[serde(default)]
     blocks: Vec<Block>,
     /// What ran in an atlas, beside its microseconds.
@@ -194,13 +200,16 @@ fn lines(path: &Path) -> Result<Vec<Line>> {
     })?;
     let steady: HashSet<String> =
         lines.iter().filter(|line| line.steady).map(|line| line.run.clone()).collect();
-    let devices: HashMap<String, [Option<u32>; 2]> = lines
+    let runs: HashMap<String, ([Option<u32>; 2], String)> = lines
         .iter()
         .filter(|line| line.sm_count.is_some())
-        .map(|line| (line.run.clone(), [line.sm_count, line.memory_mb_per_second]))
+        .map(|line| {
+            let device = [line.sm_count, line.memory_mb_per_second];
+            (line.run.clone(), (device, line.date.clone()))
+        })
         .collect();
     for line in &mut lines {
-        let device = devices.get(&line.run).copied().unwrap_or_default();
+        let (device, date) = runs.get(&line.run).cloned().unwrap_or_default();
         [line.sm_count, line.memory_mb_per_second] = device;
         line.steady = line.blocks.is_empty() || steady.contains(&line.run);
         let others = [line.tried(), line.picked()];
@@ -211,8 +220,18 @@ fn lines(path: &Path) -> Result<Vec<Line>> {
         if choices.len() > 1 {
             blocks.push(Block { peer_us: [None; 2], choices });
         }
+        for block in blocks {
+            block.choices.retain(|(name, _)| !has_changed_since(&date, name));
+        }
     }
     Ok(lines)
+}
+
+/// Whether a choice's kernel is another one than at that date.
+fn has_changed_since(date: &str, name: &str) -> bool {
+    let is_promoted = name.contains("-p128");
+    let takes_turns = |choice: Choice| choice.spec.resources().registers.turn_stages > 1;
+    date < TURNS_SINCE && is_promoted && choice_of(name).is_some_and(takes_turns)
 }
 
 /// A problem with its timed choices and their microseconds, and the device.
@@ -300,6 +319,33 @@ mod tests {
         assert_eq!((batch.n, batch.batch.count, batch.b_major), (57, 6144, Major::N));
         assert_eq!(key_of("e4m3->bf16 fast kk 8x16x32").unwrap().output, Element::Bf16);
         assert!(key_of("bf16 gelu kk 8x16x32").is_none());
+    }
+
+    /// Timings of kernels that are other ones by now say nothing.
+    #[test]
+    fn kernels_have_changed_since_old_runs() {
+        let narrow = "e4m3-kk-bf16-128x80x128-s7-w2-c1x1-p128:whole:8:dependent";
+        let wide = "e4m3-kk-bf16-192x80x128-s5-w3-c1x1-p128:whole:8:dependent";
+        for (date, name, changed) in [
+            ("2026-11-25", narrow, true),
+            ("2026-11-27T18:59:59Z", narrow, true),
+            ("2026-11-27T20:07:47Z", narrow, false),
+            ("2026-11-25", wide, false),
+        ] {
+            assert_eq!(has_changed_since(date, name), changed, "{date} {name}");
+        }
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("old.jsonl");
+        let problem = r#""problem":"e4m3->bf16 kk 512x512x4096""#;
+        let choices = format!(r#"[["{narrow}",9.0],["{wide}",10.0]]"#);
+        let text = [
+            r#"{"run":"old","date":"2026-11-25","sm_count":132}"#.to_owned(),
+            format!(
+                r#"{{"run":"old",{problem},"blocks":[{{"peer_us":[1.0,1.0],"choices":{choices}}}]}}"#
+            ),
+        ];
+        fs::write(&path, text.join("\n")).unwrap();
+        assert_eq!(features(&path).unwrap().lines().count(), 2);
     }
 
     /// Surveys of earlier schemas ran too briefly. An atlas times one kernel.
