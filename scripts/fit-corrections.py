@@ -10,8 +10,11 @@ the best count most. Needs numpy, torch, and catboost, whose trees ask the same 
 
     for run in rule survey races autotune atlas exact; do pgemm atlas --features benchmarks/results/$run.jsonl > $run.csv; done
     pgemm atlas --population models --count 1000 --shard 1/2 --list > unseen.txt
-    scripts/fit-corrections.py rule.csv survey.csv races.csv autotune.csv atlas.csv --without unseen.txt --kernels wgmma --out crates/plan/src/heuristic
-    scripts/fit-corrections.py exact.csv --kernels registers --out crates/plan/src/heuristic
+    alone=benchmarks/results/alone.jsonl
+    scripts/fit-corrections.py rule.csv survey.csv races.csv autotune.csv atlas.csv --without unseen.txt --without $alone --kernels wgmma --out crates/plan/src/heuristic
+    scripts/fit-corrections.py exact.csv --without $alone --kernels registers --out crates/plan/src/heuristic
+
+The problems of alone.jsonl are left out so that they can say what picks lose at each kernel's own clock (crates/bench/tests/regret.rs).
 
 With --tiles it fits the trees that correct the bounds of tiles instead, from what `pgemm atlas --tile-features` prints for drawn
 problems. These are fitted to the corrected estimates, so they are fitted anew after them. No timing is needed.
@@ -266,16 +269,16 @@ def main():
     parser.add_argument("files", nargs="+", metavar="FILE")
     parser.add_argument("--tiles", action="store_true", help="fit the trees that correct the bounds of tiles")
     parser.add_argument("--kernels", choices=["wgmma", "registers"], default="wgmma", help="the kernels whose estimates are corrected")
-    parser.add_argument("--without", metavar="FILE", help="leave out the problems that this output of `pgemm atlas --list` names")
+    parser.add_argument("--without", metavar="FILE", action="append", default=[], help="leave out the problems that the lines of this file name, such as the output of `pgemm atlas --list`; may be given several times")
     parser.add_argument("--out", metavar="FOLDER", type=Path, help="the folder for the files of the fit")
     args = parser.parse_args()
     if args.tiles:
         fit_tiles(args.files, args.out)
         return
     left_out = set()
-    if args.without:
-        with open(args.without, encoding="utf-8") as file:
-            left_out = {match.group() for line in file if (match := NAME.search(line))}
+    for path in args.without:
+        with open(path, encoding="utf-8") as file:
+            left_out |= {match.group() for line in file if (match := NAME.search(line))}
     of, problems, times, estimates, before, rows = read(args.files, left_out, args.kernels)
     parameters = PARAMETERS_OF_REGISTERS if args.kernels == "registers" else PARAMETERS
     # Kernels are corrected alone. A pick is made from kernels with the repack kernels before them.

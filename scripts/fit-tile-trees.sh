@@ -19,14 +19,14 @@ draw() { # file, arguments of pgemm atlas
 
 draw eights --population eights --count 4000 --seed 900001
 draw sixty-fours --population sixty-fours --count 1200 --seed 900002
-draw any --population any --count 2500 --seed 900003
+draw any --population any --count 4500 --seed 900003
 draw tf32 --population eights --count 1200 --seed 900004 --dtype tf32
 draw tf32-kk --population eights,sixty-fours --count 300 --seed 900014 --dtype tf32 --majors kk
 draw e4m3 --population eights,sixty-fours --count 600 --seed 900005 --dtype e4m3 --majors kk
 draw e4m3-majors --population eights --count 800 --seed 900006 --dtype e4m3
 draw e4m3-fast --population eights,sixty-fours --count 500 --seed 900007 --dtype e4m3 --precision fast --majors kk
-draw s8 --population eights,any --count 900 --seed 900008 --dtype s8
-draw others --population batches,vectors,tiny --count 500 --seed 900009
+draw s8 --population eights,any --count 1800 --seed 900008 --dtype s8
+draw others --population batches,vectors,tiny --count 1000 --seed 900009
 draw f32-output --population eights --count 500 --seed 900010 --output-dtype f32
 draw models --population models --count 1000 --shard 0/2
 "${PYTHON:-python3}" scripts/fit-corrections.py --tiles "$folder"/*.csv --out crates/plan/src/heuristic

@@ -22,6 +22,9 @@ const LEAST_PART: f64 = 0.3;
 /// The greater reading of the peer around a block of choices over the smaller one, at most.
 const MOST_DRIFT: f64 = 1.05;
 
+/// Since when threads load operands as they do now, but for requests ahead of their loads.
+const LOADERS_SINCE: &str = "2026-11-25T20:41";
+
 /// Since when sets of accumulators take turns for several stages. Such kernels were slower before.
 const TURNS_SINCE: &str = "2026-11-27T19:43";
 
@@ -229,6 +232,9 @@ fn lines(path: &Path) -> Result<Vec<Line>> {
 
 /// Whether a choice's kernel is another one than at that date.
 fn has_changed_since(date: &str, name: &str) -> bool {
+    if date < LOADERS_SINCE && name.contains("-threads_") {
+        return true;
+    }
     let is_promoted = name.contains("-p128");
     let takes_turns = |choice: Choice| choice.spec.resources().registers.turn_stages > 1;
     date < TURNS_SINCE && is_promoted && choice_of(name).is_some_and(takes_turns)
@@ -326,11 +332,14 @@ mod tests {
     fn kernels_have_changed_since_old_runs() {
         let narrow = "e4m3-kk-bf16-128x80x128-s7-w2-c1x1-p128:whole:8:dependent";
         let wide = "e4m3-kk-bf16-192x80x128-s5-w3-c1x1-p128:whole:8:dependent";
+        let loads = "bf16-kn-bf16-64x64x64-s6-w1-c1x1-threads_a:whole:1:dependent";
         for (date, name, changed) in [
             ("2026-11-25", narrow, true),
             ("2026-11-27T18:59:59Z", narrow, true),
             ("2026-11-27T20:07:47Z", narrow, false),
             ("2026-11-25", wide, false),
+            ("2026-11-24T18:54:03Z", loads, true),
+            ("2026-11-26T10:49:48Z", loads, false),
         ] {
             assert_eq!(has_changed_since(date, name), changed, "{date} {name}");
         }
