@@ -14,7 +14,7 @@ the best count most. Needs numpy, torch, and catboost, whose trees ask the same 
     scripts/fit-corrections.py rule.csv survey.csv races.csv autotune.csv atlas.csv --without unseen.txt --without $alone --kernels wgmma --out crates/plan/src/heuristic
     scripts/fit-corrections.py exact.csv --without $alone --kernels registers --out crates/plan/src/heuristic
 
-The problems of alone.jsonl are left out so that they can say what picks lose at each kernel's own clock (crates/bench/tests/regret.rs).
+The problems of alone.jsonl, which were surveyed twice, are left out so that they can say what picks lose (crates/bench/tests/regret.rs).
 
 With --tiles it fits the trees that correct the bounds of tiles instead, from what `pgemm atlas --tile-features` prints for drawn
 problems. These are fitted to the corrected estimates, so they are fitted anew after them. No timing is needed.

@@ -11,9 +11,10 @@ use pgemm_bench::{Judgement, judge};
 /// clock, and of all others. Timings of the others are less certain, so the fastest kernel is more
 /// often one that was lucky. Limits are a little above today's values, which grow with the number
 /// of problems that as many trees and neurons are fitted to. With the network, picks lose more on
-/// these problems than by the trees alone, and less on others. The project's aim for problems that
-/// were held out is 1.03 and 1.10.
-const IN_TURN: [f64; 2] = [1.011, 1.048];
+/// these problems than by the trees alone, and less on others. The runs whose names have `seventh`
+/// and `eighth`, 638 problems on whose picks planners differ, are in no fit yet. The project's aim
+/// for problems that were held out is 1.03 and 1.10.
+const IN_TURN: [f64; 2] = [1.0115, 1.0500];
 const OTHERS: [f64; 2] = [1.0145, 1.0775];
 
 /// Largest mean of a single run, and the fewest problems that such a run has.
@@ -31,14 +32,14 @@ const OF_ANY_EXTENTS: &str = "any";
 /// largest mean and their largest 95th percentile. Some of these kernels have changed since they
 /// were timed.
 const EXACT: [(&str, usize, [f64; 2]); 2] =
-    [("f64", 768, [1.007, 1.035]), ("f32", 532, [1.0045, 1.0225])];
+    [("f64", 768, [1.007, 1.035]), ("f32", 579, [1.0048, 1.0245])];
 
-/// The number of problems whose kernels ran at their own clock, the largest mean and the largest
-/// 95th percentile. The heuristic was not fitted to them. Limits are a little above today's values.
-const ALONE: (usize, [f64; 2]) = (183, [1.012, 1.048]);
+/// Runs whose problems the heuristic was not fitted to, their number, the largest mean and the
+/// largest 95th percentile. Limits are a little above today's values.
+const HELD_OUT: (&str, usize, [f64; 2]) = ("-sixth-", 192, [1.014, 1.044]);
 
 /// Fewest problems of each kind.
-const LEAST_OF_KIND: usize = 650;
+const LEAST_OF_KIND: usize = 600;
 
 #[test]
 fn picks_lose_little_on_stored_timings() {
@@ -86,16 +87,17 @@ fn picks_of_f64_and_f32_lose_little_on_stored_timings() {
 }
 
 #[test]
-fn picks_lose_little_at_their_own_clock() {
+fn picks_lose_little_on_timings_that_were_held_out() {
     let results = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../benchmarks/results");
-    let mut all = Judgement::named("alone");
-    for run in judge(&results.join("alone.jsonl")).expect("the results can be read") {
-        all.add(run);
+    let (of_run, problems, [most_mean, most_part]) = HELD_OUT;
+    let mut all = Judgement::named("held out");
+    for file in ["rule.jsonl", "exact.jsonl"] {
+        let runs = judge(&results.join(file)).expect("the results can be read");
+        runs.into_iter().filter(|run| run.run.contains(of_run)).for_each(|run| all.add(run));
     }
-    let (problems, [most_mean, most_part]) = ALONE;
     let [mean, part] =
         [all.mean(), all.quantile(0.95)].map(|value| value.expect("there are problems"));
-    println!("at their own clock: {} problems, {mean:.4}, {part:.4}", all.regrets.len());
+    println!("held out: {} problems, {mean:.4}, {part:.4}", all.regrets.len());
     assert_eq!(all.regrets.len(), problems);
     assert!(mean <= most_mean && part <= most_part, "{mean}, {part}");
 }
