@@ -429,6 +429,8 @@ impl Spec {
         let Some(interval) = wgmma.promotion() else { return 0 };
         let batches = self.tile.k / interval.max(1) * self.blocks();
         let is_long = match wgmma.warpgroups {
+            // The assemblers move many registers between the sets in some such kernels.
+            _ if wgmma.terms.is_some() => false,
             1 => true,
             2 => self.stages > SHALLOW_RING,
             _ => false,

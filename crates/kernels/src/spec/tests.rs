@@ -308,6 +308,7 @@ fn sets_of_accumulators_take_turns() {
         ("e4m3-kk-bf16-192x80x128-s5-w3-c1x1-p128", 0),
         ("e4m3-kk-bf16-128x160x128-s5-w2-c1x1-p128", 0),
         ("e4m3-kk-bf16-128x80x128-s7-w2-c1x1", 0),
+        ("bf16x6-kkm-f32-64x16x64-s7-w1-c1x1-p64", 0),
     ] {
         let spec = spec(name);
         assert_eq!(spec.validate(), Ok(()), "{name}");
