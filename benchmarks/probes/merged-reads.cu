@@ -1,8 +1,9 @@
-// Which reads of L2 a Hopper GPU merges on their way to the SMs. Each SM copies blocks of 8 KiB to shared memory, eight ahead, from a stream
-// of its own, of its GPC, or of all SMs. Prints a line for each launch; ncu counts what L2 sends and what SMs get:
+// Which reads of L2 a Hopper GPU merges on their way to the SMs. Each SM copies blocks of 8 KiB to
+// shared memory, eight ahead, from a stream of its own, of its GPC, or of all SMs. Prints a line for
+// each launch; ncu counts what L2 sends and what SMs get:
 // nvcc -std=c++17 -gencode=arch=compute_90a,code=sm_90a merged-reads.cu -o merged-reads
-// ncu --clock-control none --cache-control none --metrics lrc__lts2lrc_sectors_op_read.sum,lrc__xbar2gpc_sectors_op_read.sum
-//     -k regex:read_ --csv ./merged-reads
+// ncu --clock-control none --cache-control none -k regex:read_ --csv --metrics
+//     lrc__lts2lrc_sectors_op_read.sum,lrc__xbar2gpc_sectors_op_read.sum ./merged-reads
 #include <cstdint>
 #include <cstdio>
 #include <map>
@@ -22,7 +23,8 @@ __device__ void wait(uint32_t barrier, uint32_t phase) {
                      : "=r"(done) : "r"(barrier), "r"(phase) : "memory");
 }
 
-// Reads `streams[sm]`, from `delays[sm]` cycles after all SMs have begun. Pairs of CTAs copy half of each block to both.
+// Reads `streams[sm]`, from `delays[sm]` cycles after all SMs have begun. Pairs of CTAs copy half of
+// each block to both.
 template <bool PAIRS> __device__ void read(const char* data, const int* streams, const int* delays, unsigned* begun) {
     extern __shared__ __align__(128) char blocks[];
     __shared__ uint64_t full[AHEAD];
@@ -71,7 +73,8 @@ __global__ void place(int* sms) {
 }
 
 int main() {
-    // SMs of a cluster belong to the same GPC. Some are in none of four or more, and count as GPCs of their own.
+    // SMs of a cluster belong to the same GPC. Some are in none of four or more, and count as GPCs
+    // of their own.
     std::vector<int> root(SMS), gpc(SMS), rank(SMS);
     std::iota(root.begin(), root.end(), 0);
     auto find = [&](int sm) { while (root[sm] != sm) sm = root[sm]; return sm; };
