@@ -37,7 +37,7 @@ K_MAJOR = ["--majors", "kk"]
 # Name, population, number of problems, and options. cuBLASLt refuses about half of the problems of e4m3.
 POPULATIONS = [
     ("bf16-eights", "eights", 300, []),
-    ("f16-eights", "eights", 300, ["--dtype", "f16"]),
+    ("f16-eights", "eights", 100, ["--dtype", "f16"]),
     ("bf16-sixty-fours", "sixty-fours", 300, []),
     ("bf16-models", "models", MODELS, []),
     ("bf16-any", "any", 300, []),

@@ -154,7 +154,7 @@ pub(crate) fn rated_for(
 /// The rated specs that are worth estimating for a problem as its kernel sees it: those of the rule,
 /// or all that the catalogue lists if the rule has none of these types. They include specs that swap
 /// A and B, unless `swapped` says which ones are wanted. `split` says how tiles are split, if that is
-/// not left open, and `alone` whether there is no other way to access the operands.
+/// not left open.
 pub(crate) fn considered_for(
     problem: &Problem,
     (operands, output, precision): ([Element; 2], Element, Precision),
@@ -162,13 +162,12 @@ pub(crate) fn considered_for(
     (shape, device): (Shape, DeviceFacts),
     swapped: Option<bool>,
     split: Option<Split>,
-    alone: bool,
 ) -> Vec<SpecGroup<Specs>> {
     let Some(table) = table_of(problem, (operands, output, precision), loaders) else {
         let specs = Box::new(rated_for(problem, operands, output, precision, swapped));
         return vec![SpecGroup { specs, least: None }];
     };
-    table.considered(shape, device, swapped, split, alone)
+    table.considered(shape, device, swapped, split)
 }
 
 /// The kernels of the rule for a problem as its kernel sees it. `None` if the rule has none of

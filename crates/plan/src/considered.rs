@@ -31,10 +31,9 @@ struct Numbers {
     estimated: usize,
 }
 
-/// The usual numbers, those of each of several ways to access the operands, and those if the split
-/// is not left open: the trees are fitted to problems whose split is.
-const USUAL: Numbers = Numbers { bounded: LANES, estimated: 7 };
-const OF_SEVERAL: Numbers = Numbers { bounded: LANES, estimated: 8 };
+/// The usual numbers for each way to access the operands, and those if the split is not left open:
+/// the trees are fitted to problems whose split is.
+const USUAL: Numbers = Numbers { bounded: LANES, estimated: 8 };
 const OF_SPLIT: Numbers = Numbers { bounded: 2 * LANES, estimated: 24 };
 
 /// The features of no tile.
@@ -118,19 +117,16 @@ impl Table {
 
     /// The kernels worth estimating for a problem on a device, by their tiles. `swapped` says
     /// whether operands are exchanged, and `split` how tiles are split, if that is not left open.
-    /// `alone` says whether there is no other way to access the operands.
     pub(crate) fn considered(
         &'static self,
         shape: Shape,
         device: DeviceFacts,
         swapped: Option<bool>,
         split: Option<Split>,
-        alone: bool,
     ) -> Vec<SpecGroup<Specs>> {
-        let Numbers { bounded, estimated } = match (split, alone) {
-            (None, true) => USUAL,
-            (None, false) => OF_SEVERAL,
-            (Some(_), _) => OF_SPLIT,
+        let Numbers { bounded, estimated } = match split {
+            None => USUAL,
+            Some(_) => OF_SPLIT,
         };
         let bounded = self.bounded(shape, device, swapped, split, bounded);
         let mut tiles: Vec<(f64, &BoundedTile)> = Vec::with_capacity(bounded.len());
@@ -288,7 +284,7 @@ mod tests {
     const SMS: u32 = 132;
 
     /// Problems of each case.
-    const PROBLEMS: usize = 60;
+    const PROBLEMS: usize = 150;
 
     /// Whole numbers that look random.
     struct Random(u64);

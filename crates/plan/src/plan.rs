@@ -267,7 +267,6 @@ impl Candidates {
                     (shape, device),
                     config.swapped,
                     config.split,
-                    accesses.len() == 1,
                 );
                 Access { groups, shape, before: planned.repack_cycles() }
             };
