@@ -11,11 +11,10 @@ use pgemm_bench::{Judgement, judge};
 /// clock, and of all others. Timings of the others are less certain, so the fastest kernel is more
 /// often one that was lucky. Limits are a little above today's values, which grow with the number
 /// of problems that as many trees and neurons are fitted to. With the network, picks lose more on
-/// these problems than by the trees alone, and less on others. The runs whose names have `seventh`
-/// and `eighth`, 638 problems on whose picks planners differ, are in no fit yet. The project's aim
-/// for problems that were held out is 1.03 and 1.10.
-const IN_TURN: [f64; 2] = [1.0115, 1.0500];
-const OTHERS: [f64; 2] = [1.0145, 1.0775];
+/// these problems than by the trees alone, and less on others. The project's aim for problems that
+/// were held out is 1.03 and 1.10.
+const IN_TURN: [f64; 2] = [1.0098, 1.0435];
+const OTHERS: [f64; 2] = [1.0125, 1.0675];
 
 /// Largest mean of a single run, and the fewest problems that such a run has.
 const OF_RUN: f64 = 1.03;
@@ -32,11 +31,12 @@ const OF_ANY_EXTENTS: &str = "any";
 /// largest mean and their largest 95th percentile. Some of these kernels have changed since they
 /// were timed.
 const EXACT: [(&str, usize, [f64; 2]); 2] =
-    [("f64", 768, [1.007, 1.035]), ("f32", 579, [1.0048, 1.0245])];
+    [("f64", 768, [1.0066, 1.0345]), ("f32", 579, [1.0038, 1.0220])];
 
 /// Runs whose problems the heuristic was not fitted to, their number, the largest mean and the
-/// largest 95th percentile. Limits are a little above today's values.
-const HELD_OUT: (&str, usize, [f64; 2]) = ("-sixth-", 192, [1.014, 1.044]);
+/// largest 95th percentile. Limits are a little above today's values. The percentile rests on ten
+/// problems: two fits to the same timings, which differ by chance only, gave 1.0414 and 1.0441.
+const HELD_OUT: (&str, usize, [f64; 2]) = ("-sixth-", 192, [1.013, 1.045]);
 
 /// Fewest problems of each kind.
 const LEAST_OF_KIND: usize = 600;
