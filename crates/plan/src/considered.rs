@@ -284,7 +284,7 @@ mod tests {
     const SMS: u32 = 132;
 
     /// Problems of each case.
-    const PROBLEMS: usize = 150;
+    const PROBLEMS: usize = 60;
 
     /// Whole numbers that look random.
     struct Random(u64);
