@@ -35,7 +35,7 @@ const EXACT: [(&str, usize, [f64; 2]); 2] =
 
 /// Runs whose problems the heuristic was not fitted to, their number, the largest mean and the
 /// largest 95th percentile. Limits are a little above today's values. The percentile rests on ten
-/// problems: two fits to the same timings, which differ by chance only, gave 1.0414 and 1.0441.
+/// problems: two fits to the same timings, which likely differ by chance, gave 1.0414 and 1.0441.
 const HELD_OUT: (&str, usize, [f64; 2]) = ("-sixth-", 192, [1.013, 1.045]);
 
 /// Fewest problems of each kind.

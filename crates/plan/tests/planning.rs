@@ -11,9 +11,9 @@ const SMS: u32 = 132;
 
 /// The limits only prevent excessive times: how long planning takes depends on the processor and
 /// on what else runs on it. In builds with debug assertions it took 0.25 ms on an AMD EPYC and 0.7
-/// to 1.4 ms on an Intel Xeon of 2.1 GHz, and in release builds 0.14 ms on the latter. Most of these
-/// problems can be computed in four ways, as lines of their operands are no multiples of 16 bytes.
-/// The benchmark of this crate times problems with one way, and has the times that count.
+/// to 1.4 ms on an Intel Xeon of 2.1 GHz, and in release builds 0.14 ms on the latter. Most of
+/// these problems can be computed in four ways, as lines of their operands are no multiples of 16
+/// bytes. The benchmark of this crate times problems with one way.
 const LIMIT: Duration = Duration::from_micros(if cfg!(debug_assertions) { 2500 } else { 300 });
 
 /// Random problems with extents from 1 to 16384, distributed evenly over their logarithms.
