@@ -233,7 +233,7 @@ impl Reader {
             launch: LaunchConfig {
                 // GEMMs are launched in the same way.
                 programmatic_dependent_launch: true,
-                ..LaunchConfig::of(&probe.kernel, bind(0).grid)
+                ..LaunchConfig::new(probe.kernel.cta_shape(), bind(0).grid)
             },
             arguments: (0..buffers.count).map(pack).collect::<Result<_, Error>>()?,
             _buffers: buffers.clone(),

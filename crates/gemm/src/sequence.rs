@@ -8,8 +8,8 @@ mod emulated;
 
 use pgemm_ir::{Argument, TensorMapSpec};
 use pgemm_kernels::{
-    GemmKernel, MatrixRepack, Quantity, RepackField, RepackKernel, RepackQuantity, RunValue,
-    RunValues, Signature, Workspace,
+    MatrixRepack, Quantity, RepackField, RepackQuantity, RepackSignature, RunValue, RunValues,
+    Signature, Workspace,
 };
 use pgemm_plan::{Plan, PlannedProblem, Repacks};
 
@@ -94,40 +94,40 @@ impl Sequence {
     pub(crate) fn new(
         planned: PlannedProblem,
         plan: Plan,
-        gemm: &GemmKernel,
-        repack_kernels: &[&RepackKernel],
+        signature: &Signature,
+        repack_signatures: &[&RepackSignature],
         nowhere: u64,
         sms: u32,
     ) -> Result<Sequence> {
         let repacks = planned.repacks();
-        let mut steps = repack_kernels
+        let mut steps = repack_signatures
             .iter()
-            .map(|kernel| Step::repack(kernel, &repacks))
+            .map(|signature| Step::repack(signature, &repacks))
             .collect::<Result<Vec<_>>>()?;
         let pointers = Pointers::new(nowhere, nowhere, nowhere, nowhere);
         let work = work(&planned.problem, &plan, planned.config.epilogue, &pointers, 0);
-        let bound = gemm.bind(&work);
-        let patches = gemm.signature.run_parameters().into_iter();
+        let bound = signature.bind(&work);
+        let patches = signature.run_parameters().into_iter();
         let ctas = bound.grid.map(u64::from).into_iter().product();
-        let smem_bytes = gemm.signature.smem_bytes;
+        let smem_bytes = signature.shape.smem_bytes;
         steps.push(Step {
             config: LaunchConfig {
                 shared_memory_bytes: plan.spec.launch_smem(smem_bytes, ctas, sms),
                 // Kernels wait, by griddepcontrol.wait, before they touch global memory.
                 programmatic_dependent_launch: plan.dependent_launch,
-                ..LaunchConfig::of(&gemm.kernel, bound.grid)
+                ..LaunchConfig::new(signature.shape, bound.grid)
             },
             arguments: bound.arguments,
-            tensor_maps: gemm.signature.tensor_maps.clone(),
+            tensor_maps: signature.tensor_maps.clone(),
             patches: patches.map(|(index, quantity)| (index, Patch::Gemm(quantity))).collect(),
         });
-        let of_kernel = gemm.workspace(&work);
+        let of_kernel = signature.spec.workspace(&work);
         let operands = of_kernel.bytes.next_multiple_of(OPERANDS_ALIGN);
         let workspace = match repacks.bytes {
             0 => of_kernel,
             bytes => Workspace { bytes: operands + bytes, ..of_kernel },
         };
-        let signature = gemm.signature.clone();
+        let signature = signature.clone();
         Ok(Sequence { planned, plan, repacks, signature, steps, workspace, operands })
     }
 
@@ -237,7 +237,7 @@ impl Run<'_> {
 
 impl Step {
     /// The launch of a repack kernel over the operands that are repacked.
-    fn repack(kernel: &RepackKernel, repacks: &Repacks) -> Result<Step> {
+    fn repack(kernel: &RepackSignature, repacks: &Repacks) -> Result<Step> {
         let made = repacks.operands.iter().enumerate();
         let made = made.filter_map(|(operand, repack)| Some((operand, repack.as_ref()?)));
         let (operands, matrices): (Vec<usize>, Vec<MatrixRepack>) =
@@ -254,10 +254,10 @@ impl Step {
             config: LaunchConfig {
                 // The kernel waits, by griddepcontrol.wait, before it touches memory.
                 programmatic_dependent_launch: true,
-                ..LaunchConfig::of(&kernel.kernel, bound.grid)
+                ..LaunchConfig::new(kernel.shape, bound.grid)
             },
             arguments: bound.arguments,
-            tensor_maps: kernel.kernel.tensor_maps().cloned().collect(),
+            tensor_maps: vec![],
             patches: patches.collect(),
         })
     }

@@ -7,7 +7,7 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use pgemm_ir::Kernel;
-use pgemm_kernels::{GemmKernel, RepackKernel, RepackSpec, Spec};
+use pgemm_kernels::{GemmKernel, RepackKernel, RepackSignature, RepackSpec, Signature, Spec};
 use pgemm_ptx::ResourceReport;
 
 use crate::cache::{CacheKey, JitCache, Outcome};
@@ -16,7 +16,7 @@ use crate::error::{Error, Result};
 
 /// A GEMM kernel on the device, launched or resident.
 pub(crate) struct LoadedKernel {
-    pub(crate) gemm: GemmKernel,
+    pub(crate) signature: Signature,
     pub(crate) function: Function,
     /// Number of clusters that can be resident at the same time.
     pub(crate) resident_clusters: u32,
@@ -24,7 +24,7 @@ pub(crate) struct LoadedKernel {
 
 /// A repack kernel on the device.
 pub(crate) struct LoadedRepack {
-    pub(crate) kernel: RepackKernel,
+    pub(crate) signature: RepackSignature,
     pub(crate) function: Function,
 }
 
@@ -97,16 +97,16 @@ impl KernelStore {
     }
 
     fn load(&self, spec: &Spec) -> Result<(Stored, Outcome)> {
-        let gemm = GemmKernel::build(spec)?;
-        let kernel = &gemm.kernel;
+        let GemmKernel { signature, kernel } = GemmKernel::build(spec)?;
+        let shape = signature.shape;
         // A launch of a single CTA may ask for the most shared memory.
-        let smem_bytes = spec.launch_smem(kernel.smem_bytes(), 1, 1);
-        let (compiled, outcome) = self.compile(&spec.to_string(), kernel, smem_bytes)?;
+        let smem_bytes = spec.launch_smem(shape.smem_bytes, 1, 1);
+        let (compiled, outcome) = self.compile(&spec.to_string(), &kernel, smem_bytes)?;
         let stored = match compiled {
             Ok(function) => {
-                let launch = LaunchConfig::of(kernel, [kernel.cluster, 1, 1]);
+                let launch = LaunchConfig::new(shape, [shape.cluster, 1, 1]);
                 let resident_clusters = driver::max_active_clusters(&function, &launch)?;
-                Stored::Ready(Arc::new(LoadedKernel { gemm, function, resident_clusters }))
+                Stored::Ready(Arc::new(LoadedKernel { signature, function, resident_clusters }))
             }
             Err(report) => Stored::Unclean(report),
         };
@@ -121,13 +121,13 @@ impl KernelStore {
         if let Some(loaded) = lock(&self.repacks).get(&spec) {
             return Ok(loaded.clone());
         }
-        let kernel = RepackKernel::build(spec)?;
-        let smem_bytes = kernel.kernel.smem_bytes();
-        let function = match self.compile(&kernel.kernel.name, &kernel.kernel, smem_bytes)?.0 {
+        let RepackKernel { signature, kernel } = RepackKernel::build(spec)?;
+        let smem_bytes = signature.shape.smem_bytes;
+        let function = match self.compile(&kernel.name, &kernel, smem_bytes)?.0 {
             Ok(function) => function,
             Err(report) => return Err(Error::UncleanRepack { report: report.into() }),
         };
-        let loaded = Arc::new(LoadedRepack { kernel, function });
+        let loaded = Arc::new(LoadedRepack { signature, function });
         lock(&self.repacks).insert(spec, loaded.clone());
         Ok(loaded)
     }

@@ -2,6 +2,8 @@
 
 use std::fmt;
 
+use serde::{Deserialize, Serialize};
+
 use crate::{AccId, Element, LocId, Op, ParamId, RegionId, RoleId, TensorMapSpec, Type, ValueId};
 
 /// Dynamic shared memory that one CTA can use on sm_90, in bytes (227 KiB).
@@ -194,7 +196,23 @@ impl fmt::Display for Location {
     }
 }
 
+/// What a launch must know of a kernel's CTAs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct CtaShape {
+    /// CTAs of a cluster, along x.
+    pub cluster: u32,
+    /// Threads of a CTA, along x.
+    pub threads: u32,
+    /// Dynamic shared memory of a CTA, in bytes.
+    pub smem_bytes: u32,
+}
+
 impl Kernel {
+    /// What a launch must know of its CTAs.
+    pub fn cta_shape(&self) -> CtaShape {
+        CtaShape { cluster: self.cluster, threads: self.threads(), smem_bytes: self.smem_bytes() }
+    }
+
     /// Warpgroups of a CTA.
     pub fn warpgroups(&self) -> u32 {
         self.roles.iter().map(|role| role.warpgroups).sum()

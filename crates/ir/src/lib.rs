@@ -36,9 +36,9 @@ pub use declare::TensorMap;
 pub use element::{Element, FloatFormat, Format, UnknownElement};
 pub use error::BuildError;
 pub use kernel::{
-    Accumulator, Block, Inst, Kernel, Location, MAX_SMEM_BYTES, NAMED_BARRIERS, Param, ParamKind,
-    Region, RegionKind, Role, SM_REGISTERS, SM_SMEM_BYTES, SM_THREADS, SYSTEM_SMEM_BYTES,
-    WARPGROUP_THREADS, WARPGROUP_WARPS,
+    Accumulator, Block, CtaShape, Inst, Kernel, Location, MAX_SMEM_BYTES, NAMED_BARRIERS, Param,
+    ParamKind, Region, RegionKind, Role, SM_REGISTERS, SM_SMEM_BYTES, SM_THREADS,
+    SYSTEM_SMEM_BYTES, WARPGROUP_THREADS, WARPGROUP_WARPS,
 };
 pub use launch::{Argument, Launch, SwizzleMode, TensorMapArgument, TensorMapSpec};
 pub use mma::{Fragments, WarpMma};

@@ -52,7 +52,7 @@ pub use probe::{PROBE_ROW_BYTES, ProbeError, ProbeKernel, ProbeSpec, ProbeWork};
 pub use quantity::{Count, DivisorPart, Matrix, Quantity, Side};
 pub use repack::{
     CopyKind, CopySpec, MatrixRepack, REPACK_CHUNK_BYTES, RepackError, RepackField, RepackKernel,
-    RepackQuantity, RepackSpec, SplitSpec,
+    RepackQuantity, RepackSignature, RepackSpec, SplitSpec,
 };
 pub use spec::{
     BiasLoads, Cluster, DirectSpec, DmmaSpec, FfmaSpec, Loader, MainloopSpec, RegisterBudget,

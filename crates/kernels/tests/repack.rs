@@ -144,7 +144,7 @@ fn check_by(kernel: &RepackKernel, size: u32, cases: &[Case], schedule: Schedule
     let placed: Vec<_> =
         (1..).zip(cases).map(|(seed, case)| Copied::new(&mut memory, *case, size, seed)).collect();
     let second = placed.get(1).map(|placed| &placed.repack);
-    let launch = kernel.bind(&placed[0].repack, second).unwrap();
+    let launch = kernel.signature.bind(&placed[0].repack, second).unwrap();
     let options = Options { schedule, ..Options::default() };
     let emulator = Emulator::new(&kernel.kernel, &launch, &mut memory, options).unwrap();
     emulator.run().unwrap_or_else(|report| panic!("{size} bytes, {cases:?}: {report}"));
@@ -238,7 +238,7 @@ fn a_turn_without_its_barrier_fails() {
     let mut memory = Memory::new();
     let case = Case { transposed: true, ..Case::of(64, 64) };
     let placed = Copied::new(&mut memory, case, 2, 1);
-    let launch = kernel.bind(&placed.repack, None).unwrap();
+    let launch = kernel.signature.bind(&placed.repack, None).unwrap();
     let emulator = Emulator::new(&kernel.kernel, &launch, &mut memory, Options::default()).unwrap();
     assert!(emulator.run().is_err());
 }
@@ -248,9 +248,9 @@ fn a_kernel_that_keeps_the_direction_transposes_no_matrix() {
     let [kept, transposed] =
         [false, true].map(|transposed| Case { transposed, ..Case::of(5, 7) }.repack(2, 0, 0));
     let kernel = kernel(2, CopyKind::Keeps);
-    assert!(kernel.bind(&kept, Some(&kept)).is_ok());
+    assert!(kernel.signature.bind(&kept, Some(&kept)).is_ok());
     for (first, second) in [(&transposed, None), (&kept, Some(&transposed))] {
-        let error = kernel.bind(first, second).unwrap_err();
+        let error = kernel.signature.bind(first, second).unwrap_err();
         assert!(error.to_string().contains("build one that transposes"), "{error}");
     }
 }

@@ -222,7 +222,7 @@ fn check(spec: SplitSpec, cases: &[Case], schedule: Schedule) {
     let scales = spec.scaled().then_some(RepackSpec::Scales);
     for spec in scales.into_iter().chain([RepackSpec::Split(spec)]) {
         let kernel = RepackKernel::build(spec).unwrap();
-        let launch = kernel.bind(&placed[0].matrix, second).unwrap();
+        let launch = kernel.signature.bind(&placed[0].matrix, second).unwrap();
         run(&kernel.kernel, &launch, &mut memory, schedule.clone());
     }
     for placed in &placed {

@@ -10,7 +10,7 @@ use pgemm_kernels::{
 };
 
 use crate::config::Config;
-use crate::considered::{Specs, Table, TileSample};
+use crate::considered::{Key, Specs, Table, TileSample};
 use crate::device::DeviceFacts;
 use crate::error::Result;
 use crate::heuristic::{RatedSpec, Shape, SpecGroup};
@@ -18,7 +18,7 @@ use crate::layout::Major;
 use crate::operands::{OperandAlignment, PlannedProblem};
 use crate::precision::Precision;
 use crate::problem::Problem;
-use crate::split::Split;
+use crate::ready::ReadyKernels;
 
 /// All combinations of element types of A, B and D that have kernels.
 pub fn types() -> impl Iterator<Item = [Element; 3]> {
@@ -79,12 +79,14 @@ fn rated_direct(
 }
 
 /// The direct kernels that are worth estimating for a problem as its kernel sees it: those with no
-/// block of lines too many and the widest loads that its strides allow.
-pub(crate) fn direct_for(
-    problem: &Problem,
-    operands: [Element; 2],
-    output: Element,
-) -> impl Iterator<Item = &'static RatedSpec> + use<> {
+/// block of lines too many and the widest loads that its strides allow, and that are `ready` if such
+/// are given.
+pub(crate) fn direct_for<'t>(
+    PlannedProblem { problem, config, .. }: &PlannedProblem,
+    ready: Option<&'t ReadyKernels>,
+) -> impl Iterator<Item = &'t RatedSpec> + use<'t> {
+    let (operands, output) = (config.operands(), config.output_dtype());
+    let is_ready = are_ready(config, ready);
     let Problem { m, n, k, a, b, batch, .. } = *problem;
     let majors = (operand_major(a.major), operand_major(b.major));
     let widths = [
@@ -94,9 +96,11 @@ pub(crate) fn direct_for(
     let mma = DirectSpec::mma(operands[0]);
     let steps = [(m, mma.m), (n, mma.n), (k, mma.k)];
     let [m, n, k] = steps.map(|(extent, step)| extent.next_multiple_of(step as usize));
-    rated_direct(operands, output, majors, widths).iter().filter(move |rated| {
+    let all: &'t [RatedSpec] = rated_direct(operands, output, majors, widths);
+    all.iter().filter(move |rated| {
         let tile = rated.spec.tile;
-        tile.m as usize <= m && tile.n as usize <= n && tile.k as usize <= k
+        let fits = tile.m as usize <= m && tile.n as usize <= n && tile.k as usize <= k;
+        fits && is_ready(&rated.spec)
     })
 }
 
@@ -153,36 +157,66 @@ pub(crate) fn rated_for(
 
 /// The rated specs that are worth estimating for a problem as its kernel sees it: those of the rule,
 /// or all that the catalogue lists if the rule has none of these types. They include specs that swap
-/// A and B, unless `swapped` says which ones are wanted. `split` says how tiles are split, if that is
-/// not left open.
-pub(crate) fn considered_for(
-    problem: &Problem,
-    (operands, output, precision): ([Element; 2], Element, Precision),
-    loaders: [Loader; 2],
-    (shape, device): (Shape, DeviceFacts),
-    swapped: Option<bool>,
-    split: Option<Split>,
-) -> Vec<SpecGroup<Specs>> {
-    let Some(table) = table_of(problem, (operands, output, precision), loaders) else {
-        let specs = Box::new(rated_for(problem, operands, output, precision, swapped));
+/// A and B, unless the config says which ones are wanted. Of all these, only the `ready` ones are
+/// returned if such are given.
+pub(crate) fn considered_for<'t>(
+    planned: &PlannedProblem,
+    shape: Shape,
+    device: DeviceFacts,
+    ready: Option<&'t ReadyKernels>,
+) -> Vec<SpecGroup<Specs<'t>>> {
+    let PlannedProblem { problem, config, .. } = planned;
+    let Config { swapped, split, .. } = *config;
+    let Some(key) = key_of(planned) else {
+        let (operands, output) = (config.operands(), config.output_dtype());
+        let specs = rated_for(problem, operands, output, config.precision(), swapped);
+        let is_ready = are_ready(config, ready);
+        let specs = specs.map(|rated| -> &'t RatedSpec { rated });
+        let specs = Box::new(specs.filter(move |rated| is_ready(&rated.spec)));
         return vec![SpecGroup { specs, least: None }];
     };
-    table.considered(shape, device, swapped, split)
+    let table = match ready {
+        None => Some(Table::of(key)),
+        Some(ready) => ready.table(key, config.epilogue.shape()),
+    };
+    table.map(|table| table.considered(shape, device, swapped, split)).unwrap_or_default()
 }
 
-/// The kernels of the rule for a problem as its kernel sees it. `None` if the rule has none of
-/// these types.
-fn table_of(
-    problem: &Problem,
-    ([a, b], output, precision): ([Element; 2], Element, Precision),
-    loaders: [Loader; 2],
-) -> Option<&'static Table> {
+/// Whether the kernel of a spec without its epilogue is one of the `ready` ones with it, or whether
+/// none are given.
+fn are_ready<'t>(
+    config: &Config,
+    ready: Option<&'t ReadyKernels>,
+) -> impl Fn(&Spec) -> bool + use<'t> {
+    let epilogue = config.epilogue.shape();
+    move |spec| ready.is_none_or(|ready| ready.contains(&Spec { epilogue, ..*spec }))
+}
+
+/// More rated specs than [`considered_for`] returns, most of which are not worth estimating for a
+/// plan.
+pub(crate) fn many_for(
+    planned: &PlannedProblem,
+    shape: Shape,
+    device: DeviceFacts,
+) -> Vec<SpecGroup<Specs<'static>>> {
+    match key_of(planned) {
+        Some(key) => Table::of(key).many(shape, device),
+        None => considered_for(planned, shape, device, None),
+    }
+}
+
+/// The key of the table of the rule's kernels for a problem as its kernel sees it. `None` if the
+/// rule has none of these types.
+fn key_of(planned: &PlannedProblem) -> Option<Key> {
+    let PlannedProblem { problem, config, accesses, .. } = planned;
+    let ([a, b], output, precision) =
+        (config.operands(), config.output_dtype(), config.precision());
     let instruction = Product::of(a, b).map(|product| product.instruction);
     if instruction != Some(Instruction::Wgmma) || precision.terms().is_some() {
         return None;
     }
     let majors = [problem.a.major, problem.b.major].map(operand_major);
-    Some(Table::of(([a, b, output], precision, majors, loaders)))
+    Some(([a, b, output], precision, majors, accesses.loaders()))
 }
 
 /// The tiles with the least bounds for a problem, for each way to access its operands. Nothing is
@@ -196,9 +230,7 @@ pub fn tile_samples(
     let device = device.into();
     let accesses = PlannedProblem::candidates(problem, config, OperandAlignment::ALIGNED);
     let samples = |planned: &PlannedProblem| {
-        let PlannedProblem { problem, config, accesses, .. } = planned;
-        let types = (config.operands(), config.output_dtype(), config.precision());
-        let table = table_of(problem, types, accesses.loaders())?;
+        let table = Table::of(key_of(planned)?);
         Some(table.samples(Shape::of_planned(planned), planned.repack_cycles(), device))
     };
     accesses.iter().filter_map(samples).collect()

@@ -36,6 +36,9 @@ struct Numbers {
 const USUAL: Numbers = Numbers { bounded: LANES, estimated: 8 };
 const OF_SPLIT: Numbers = Numbers { bounded: 2 * LANES, estimated: 24 };
 
+/// Tiles of which all kernels are looked at, if those near the best are looked for.
+const MANY: usize = 96;
+
 /// The features of no tile.
 static NOTHING: [Short; TILE_FEATURES] = [Short::ZERO; TILE_FEATURES];
 
@@ -46,7 +49,7 @@ const SAMPLED: usize = 64;
 pub(crate) type Key = ([Element; 3], Precision, [OperandMajor; 2], [Loader; 2]);
 
 /// Specs to estimate. Those of a tile are found when it is estimated.
-pub(crate) type Specs = Box<dyn Iterator<Item = &'static RatedSpec>>;
+pub(crate) type Specs<'t> = Box<dyn Iterator<Item = &'t RatedSpec> + 't>;
 
 /// What rules out most tiles. It is kept apart from the tiles, since all of these are looked at.
 #[derive(Clone, Copy)]
@@ -92,22 +95,7 @@ impl Table {
     fn new(([a_type, b_type, output], precision, [a, b], [of_a, of_b]): Key) -> Table {
         let tiles = |operands, majors, loaders, d_major| {
             let specs = catalogue::rule(operands, majors, loaders, d_major, output);
-            let specs = specs.filter(|spec| Precision::of(spec) == precision);
-            let rated: Vec<_> = specs.map(RatedSpec::new).collect();
-            let tiles = rated.chunk_by(|one, next| are_of_one_tile(&one.spec, &next.spec));
-            // The first spec of each tile, or one of which more CTAs work on an SM.
-            let most = |specs: &[RatedSpec]| {
-                let more = |best: RatedSpec, rated: &RatedSpec| {
-                    if rated.ctas_per_sm > best.ctas_per_sm { *rated } else { best }
-                };
-                specs.iter().fold(specs[0], more)
-            };
-            let bounded: Vec<_> = tiles.clone().map(most).collect();
-            let least = RatedSpec::least_cycles(&bounded);
-            let bounded = bounded.iter().zip(least);
-            let tiles = tiles.zip(bounded).map(|(specs, of)| Tile::new(specs.to_vec(), of));
-            let tiles: Vec<Tile> = tiles.collect();
-            Tiles { sizes: tiles.iter().map(|tile| tile.size).collect(), tiles }
+            Tiles::new(specs.filter(|spec| Precision::of(spec) == precision))
         };
         Table([
             tiles([a_type, b_type], (a, b), [of_a, of_b], OutputMajor::N),
@@ -115,15 +103,27 @@ impl Table {
         ])
     }
 
+    /// The table of some kernels of a key.
+    pub(crate) fn of_specs(specs: &[Spec]) -> Table {
+        let sides = [OutputMajor::N, OutputMajor::M];
+        Table(sides.map(|d_major| {
+            let of_side = specs.iter().copied().filter(|spec| spec.d_major == d_major);
+            let mut specs: Vec<Spec> = of_side.collect();
+            // Those of one tile side by side.
+            specs.sort_by_cached_key(|spec| (tile_of(spec).to_string(), spec.to_string()));
+            Tiles::new(specs)
+        }))
+    }
+
     /// The kernels worth estimating for a problem on a device, by their tiles. `swapped` says
     /// whether operands are exchanged, and `split` how tiles are split, if that is not left open.
     pub(crate) fn considered(
-        &'static self,
+        &self,
         shape: Shape,
         device: DeviceFacts,
         swapped: Option<bool>,
         split: Option<Split>,
-    ) -> Vec<SpecGroup<Specs>> {
+    ) -> Vec<SpecGroup<Specs<'_>>> {
         let Numbers { bounded, estimated } = match split {
             None => USUAL,
             Some(_) => OF_SPLIT,
@@ -140,29 +140,31 @@ impl Table {
             tiles.extend(corrected.map(|(tile, by)| (tile.bound.cycles * by.exp(), tile)));
         }
         keep_least(&mut tiles, estimated, |(cycles, _)| *cycles);
-        let group = |(least, tile): (f64, &BoundedTile)| {
-            let specs: Specs = Box::new(tile.specs());
-            SpecGroup { specs, least: Some(least) }
-        };
-        tiles.into_iter().map(group).collect()
+        tiles.into_iter().map(|(least, tile)| tile.group(Some(least))).collect()
+    }
+
+    /// The kernels of many tiles for a problem on a device.
+    pub(crate) fn many(&self, shape: Shape, device: DeviceFacts) -> Vec<SpecGroup<Specs<'_>>> {
+        let tiles = self.bounded(shape, device, None, None, MANY);
+        tiles.iter().map(|tile| tile.group(None)).collect()
     }
 
     /// The tiles with the least bounds, so many if there are.
-    fn bounded(
-        &'static self,
+    fn bounded<'t>(
+        &'t self,
         shape: Shape,
         device: DeviceFacts,
         swapped: Option<bool>,
         split: Option<Split>,
         count: usize,
-    ) -> Vec<BoundedTile> {
+    ) -> Vec<BoundedTile<'t>> {
         let sides = [(shape, false), (shape.swapped(), true)];
         let bounds = sides.map(|(shape, _)| Bounds::new(shape.extents, shape, device, split));
         let cycles = |(bound, _, _): &(Bound, bool, &Tile)| bound.cycles;
         // Tiles with bounds below `most`, large ones first. From time to time only the least are
         // kept.
         let most_found = count + count / 2;
-        let mut found: Vec<(Bound, bool, &'static Tile)> = Vec::with_capacity(most_found);
+        let mut found: Vec<(Bound, bool, &Tile)> = Vec::with_capacity(most_found);
         let mut most = f64::INFINITY;
         for ((tiles, bounds), (_, is_swapped)) in self.0.iter().zip(&bounds).zip(sides) {
             if swapped.is_some_and(|wanted| wanted != is_swapped) {
@@ -181,7 +183,7 @@ impl Table {
             }
         }
         keep_least(&mut found, count, cycles);
-        let with_features = |(bound, is_swapped, tile): (Bound, bool, &'static Tile)| {
+        let with_features = |(bound, is_swapped, tile): (Bound, bool, &'t Tile)| {
             let side = usize::from(is_swapped);
             let ((shape, _), bounds) = (&sides[side], &bounds[side]);
             let tiles = bounds.tiles(&tile.size);
@@ -202,7 +204,7 @@ impl Table {
     /// The tiles with the least bounds, with the least corrected estimate of their kernels. Repack
     /// kernels take the cycles `before`.
     pub(crate) fn samples(
-        &'static self,
+        &self,
         shape: Shape,
         before: f64,
         device: DeviceFacts,
@@ -217,19 +219,45 @@ impl Table {
     }
 }
 
+impl Tiles {
+    /// The tiles of these specs. Those of one tile are side by side.
+    fn new(specs: impl IntoIterator<Item = Spec>) -> Tiles {
+        let rated: Vec<_> = specs.into_iter().map(RatedSpec::new).collect();
+        let tiles = rated.chunk_by(|one, next| tile_of(&one.spec) == tile_of(&next.spec));
+        // The first spec of each tile, or one of which more CTAs work on an SM.
+        let most = |specs: &[RatedSpec]| {
+            let more = |best: RatedSpec, rated: &RatedSpec| {
+                if rated.ctas_per_sm > best.ctas_per_sm { *rated } else { best }
+            };
+            specs.iter().fold(specs[0], more)
+        };
+        let bounded: Vec<_> = tiles.clone().map(most).collect();
+        let least = RatedSpec::least_cycles(&bounded);
+        let bounded = bounded.iter().zip(least);
+        let tiles: Vec<Tile> =
+            tiles.zip(bounded).map(|(specs, of)| Tile::new(specs.to_vec(), of)).collect();
+        Tiles { sizes: tiles.iter().map(|tile| tile.size).collect(), tiles }
+    }
+}
+
 /// A tile for a problem, with the features from which the trees correct its bound.
-struct BoundedTile {
+struct BoundedTile<'t> {
     bound: Bound,
-    tile: &'static Tile,
+    tile: &'t Tile,
     /// Tiles of one D along m and n.
     tiles: [u64; 2],
     features: [Short; TILE_FEATURES],
 }
 
-impl BoundedTile {
+impl<'t> BoundedTile<'t> {
+    /// Its specs, and about the least of their corrected estimates if it is known.
+    fn group(&self, least: Option<f64>) -> SpecGroup<Specs<'t>> {
+        SpecGroup { specs: Box::new(self.specs()), least }
+    }
+
     /// The tile in the clusters that are worth estimating. A cluster of twice as many CTAs as there
     /// are tiles would be half idle.
-    fn specs(&self) -> impl Iterator<Item = &'static RatedSpec> + use<> {
+    fn specs(&self) -> impl Iterator<Item = &'t RatedSpec> + use<'t> {
         let [rows, columns] = self.tiles.map(|tiles| 2 * tiles.max(1));
         self.tile.specs.iter().filter(move |rated| {
             let Cluster { m, n } = rated.spec.cluster;
@@ -267,10 +295,9 @@ impl Tile {
     }
 }
 
-/// Whether specs differ by their clusters and rings only.
-fn are_of_one_tile(one: &Spec, other: &Spec) -> bool {
-    let tile = |spec: &Spec| Spec { cluster: Cluster::NONE, stages: 0, ..*spec };
-    tile(one) == tile(other)
+/// The spec without its cluster and its ring. Specs that differ by these only are of one tile.
+fn tile_of(spec: &Spec) -> Spec {
+    Spec { cluster: Cluster::NONE, stages: 0, ..*spec }
 }
 
 #[cfg(test)]

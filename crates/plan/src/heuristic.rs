@@ -42,7 +42,7 @@ pub use self::constants::Constants;
 pub(crate) use self::direct::may_be_direct;
 pub use self::features::{FEATURES, NAMES as FEATURE_NAMES, STEADY};
 use self::placement::TilePlacement;
-pub(crate) use self::ranking::{Access, SpecGroup, keep_least, least_corrected};
+pub(crate) use self::ranking::{Access, SpecGroup, all_corrected, keep_least, least_corrected};
 pub use self::ranking::{Ranking, rank};
 pub use self::rated::RatedSpec;
 pub use self::shape::Shape;

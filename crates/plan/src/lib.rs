@@ -31,6 +31,7 @@ mod operands;
 mod plan;
 mod precision;
 mod problem;
+mod ready;
 mod split;
 mod tuning;
 
@@ -47,8 +48,9 @@ pub use operands::{
     OperandAccess, OperandAccesses, OperandAlignment, PlannedProblem, Repack, Repacks, TermSplit,
 };
 pub use pgemm_ir::Element;
-pub use plan::{Candidates, Plan};
+pub use plan::{Candidates, NEAR_THE_BEST, Plan, near_the_best};
 pub use precision::{Precision, UnknownPrecision, is_default as is_default_precision};
 pub use problem::{Problem, Spans};
+pub use ready::ReadyKernels;
 pub use split::{MAX_SPLITS, Split, UnknownSplit};
 pub use tuning::{KeyBatch, ProblemKey, TunedChoice, TunedChoices};

@@ -4,11 +4,13 @@
 mod describe;
 mod knobs;
 
+use std::collections::HashMap;
+
 use pgemm_ir::Element;
 use pgemm_kernels::{EpilogueShape, L2Policies, L2Policy, Spec, SpecError};
 use serde::Serialize;
 
-use crate::catalogue::{check_types, considered_for, direct_for, specs_for};
+use crate::catalogue::{check_types, considered_for, direct_for, many_for, specs_for};
 use crate::choice::Choice;
 use crate::config::Config;
 use crate::decomposition::Decomposition;
@@ -19,6 +21,7 @@ use crate::layout::Major;
 use crate::operands::{OperandAccesses, OperandAlignment, PlannedProblem};
 use crate::precision::Precision;
 use crate::problem::Problem;
+use crate::ready::ReadyKernels;
 use crate::split::Split;
 use crate::tuning::{ProblemKey, TunedChoices};
 
@@ -28,6 +31,14 @@ const MAX_EXTENT: usize = i32::MAX as usize;
 /// The largest number of products in a batch. Repacking two operands of this many matrices takes
 /// fewer than 2^31 CTAs.
 const MAX_BATCH: usize = 1 << 28;
+
+/// A kernel that is ready is preferred to a faster one that has to be compiled if it is estimated to
+/// take at most so many times as long.
+pub const NEAR_THE_BEST: f64 = 1.05;
+
+/// Estimates that are corrected for each way to access the operands, when all kernels near the best
+/// are looked for.
+const MOST_NEAR_THE_BEST: usize = 384;
 
 /// The problem has more tiles than kernels can count.
 const TOO_MANY_TILES: PlanError =
@@ -143,7 +154,7 @@ impl Plan {
         };
         // If operands can be accessed in several ways, tuned choices are looked up for the access
         // that the heuristic chose.
-        let planned = plans.planned(&first.choice());
+        let planned = plans.search.planned(&first.choice());
         let fits = |choice: Choice| {
             choice.with_epilogue(planned.config.epilogue.shape()).spec.validate().is_ok()
         };
@@ -151,7 +162,7 @@ impl Plan {
         plans.tuned = found.filter(|found| fits(found.choice)).and_then(|found| {
             let day = found.date.split('T').next().unwrap_or_default();
             // What loads the operands may differ from the heuristic's choice.
-            let mut accesses = plans.accesses.iter();
+            let mut accesses = plans.search.accesses.iter().chain(&plans.search.direct);
             let planned = accesses.find(|planned| planned.is_read_by(&found.choice))?;
             Some(Plan::new(found.choice, planned, device, format!("tuned on {day}")))
         });
@@ -197,12 +208,13 @@ impl Plan {
 
 /// Plans for a problem, best first. The first is computed at once, the others on demand.
 pub struct Candidates {
-    /// The problem with each possible way to access the operands. Each choice has the majors of one
-    /// of them.
-    accesses: Vec<PlannedProblem>,
-    device: DeviceFacts,
+    search: Search,
     tuned: Option<Plan>,
+    /// A plan that comes before the heuristic's first, since its kernel is ready.
+    ready: Option<Plan>,
     first: Option<Plan>,
+    /// The estimated cycles of the first plan, if the heuristic has ranked it.
+    least: f64,
     ranking: Option<Ranking<'static>>,
 }
 
@@ -222,32 +234,25 @@ impl Candidates {
         if problem.batch.count > MAX_BATCH {
             return Err(PlanError::Overflow { what: "the batch", limit: MAX_BATCH as u64 });
         }
-        let accesses = PlannedProblem::candidates(problem, config, alignment);
-        let by_warps = direct_access(problem, config);
-        let (problem, config) = (&accesses[0].problem, &accesses[0].config);
-        let device = device.limited_to(config.sms);
+        let search = Search {
+            accesses: PlannedProblem::candidates(problem, config, alignment),
+            direct: direct_access(problem, config),
+            device: device.limited_to(config.sms),
+        };
+        let PlannedProblem { problem, config, .. } = &search.accesses[0];
         let (operands @ [a, b], output) = (config.operands(), config.output_dtype());
         config.check_precision()?;
         config.check_epilogue()?;
         check_types(problem, operands, output)?;
-        check_swapped(&accesses)?;
-        let precision = config.precision();
-        let also = by_warps
-            .clone()
-            .filter(|direct| accesses.iter().all(|planned| planned.accesses != direct.accesses));
-        let mut plans = Candidates {
-            accesses: accesses.iter().cloned().chain(also).collect(),
-            device,
-            tuned: None,
-            first: None,
-            ranking: None,
-        };
-        if let Some(choice) = by_name(&accesses, device)? {
-            plans.first = plans.plan(choice, "as asked");
+        check_swapped(&search.accesses)?;
+        let (mut first, mut least, mut ranking) = (None, f64::INFINITY, None);
+        if let Some(choice) = by_name(&search.accesses, search.device)? {
+            first = search.plan(choice, "as asked");
         } else if config.shapes_kernel() {
             // Requested tiles are tiles of D itself, unless swapped operands are requested.
             let swapped = Some(config.swapped.unwrap_or_default());
-            let base = accesses.iter().find_map(|planned| {
+            let precision = config.precision();
+            let base = search.accesses.iter().find_map(|planned| {
                 let mut specs = specs_for(&planned.problem, operands, output, precision, swapped);
                 Some((planned, specs.next()?))
             });
@@ -255,45 +260,103 @@ impl Candidates {
                 return Err(SpecError::Types { a, b, output }.into());
             };
             let (spec, raster, why) = knobs::by_knobs(&base, config)?;
-            let choice = choice_for(spec, Shape::of_planned(planned), config, device, raster);
-            plans.first = plans.plan(choice, &why);
+            let shape = Shape::of_planned(planned);
+            let choice = choice_for(spec, shape, config, search.device, raster);
+            first = search.plan(choice, &why);
         } else {
-            let access = |planned: &PlannedProblem| {
-                let shape = Shape::of_planned(planned);
-                let groups = considered_for(
-                    &planned.problem,
-                    (operands, output, precision),
-                    planned.accesses.loaders(),
-                    (shape, device),
-                    config.swapped,
-                    config.split,
-                );
-                Access { groups, shape, before: planned.repack_cycles() }
-            };
-            let all = accesses.iter().map(access).collect();
-            let mut ranking =
-                Ranking::of_accesses(all, device, config.split, config.dependent_launch);
-            if let Some(planned) = &by_warps {
-                let shape = Shape::of_planned(planned);
-                let specs = direct_for(&planned.problem, operands, output);
-                ranking.add_direct(specs, shape, device, config.dependent_launch);
-            }
-            if ranking.is_empty() {
+            let mut ranked = search.ranking(None);
+            if ranked.is_empty() {
                 return Err(SpecError::Types { a, b, output }.into());
             }
-            plans.ranking = Some(ranking);
-            plans.first = plans.next_ranked();
+            if let Some((plan, cycles)) = search.next_ranked(&mut ranked, "by the heuristic") {
+                (first, least) = (Some(plan), cycles);
+            }
+            ranking = Some(ranked);
         }
-        match plans.first {
-            Some(_) => Ok(plans),
-            None => Err(TOO_MANY_TILES),
+        if first.is_none() {
+            return Err(TOO_MANY_TILES);
+        }
+        Ok(Candidates { search, tuned: None, ready: None, first, least, ranking })
+    }
+
+    /// Puts a plan first whose kernel is ready to be launched, if it is estimated to take at most
+    /// [`NEAR_THE_BEST`] times as long as the best. A tuned plan and plans that the config asks for
+    /// stay first.
+    pub fn prefer_ready(mut self, ready: &ReadyKernels) -> Candidates {
+        let is_ready = |plan: &Plan| ready.contains(&plan.spec);
+        if self.ranking.is_none() || self.tuned.is_some() || self.first.iter().any(is_ready) {
+            return self;
+        }
+        let mut ranking = self.search.ranking(Some(ready));
+        let why = "by the heuristic, of the kernels that are ready";
+        let found = self.search.next_ranked(&mut ranking, why);
+        let near = found.filter(|(_, cycles)| *cycles <= NEAR_THE_BEST * self.least);
+        self.ready = near.map(|(plan, _)| plan);
+        self
+    }
+}
+
+impl Iterator for Candidates {
+    type Item = Plan;
+
+    fn next(&mut self) -> Option<Plan> {
+        let known = [&mut self.tuned, &mut self.ready, &mut self.first];
+        let known = known.into_iter().find_map(Option::take);
+        let ranked =
+            || Some(self.search.next_ranked(self.ranking.as_mut()?, "by the heuristic")?.0);
+        known.or_else(ranked)
+    }
+}
+
+/// A problem whose plans are looked for.
+struct Search {
+    /// The problem with each possible way to access the operands. Each choice has the majors of one
+    /// of them, or of `direct`.
+    accesses: Vec<PlannedProblem>,
+    /// The problem as direct kernels see it, if one of them may be the fastest.
+    direct: Option<PlannedProblem>,
+    device: DeviceFacts,
+}
+
+impl Search {
+    /// The choices of the kernels that are worth estimating, or of those of them that are ready.
+    fn ranking<'t>(&self, ready: Option<&'t ReadyKernels>) -> Ranking<'t> {
+        let device = self.device;
+        let Config { split, dependent_launch, .. } = self.accesses[0].config;
+        let access = |planned: &PlannedProblem| {
+            let shape = Shape::of_planned(planned);
+            let groups = considered_for(planned, shape, device, ready);
+            Access { groups, shape, before: planned.repack_cycles() }
+        };
+        let all = self.accesses.iter().map(access).collect();
+        let mut ranking = Ranking::of_accesses(all, device, split, dependent_launch);
+        if let Some(planned) = &self.direct {
+            let specs = direct_for(planned, ready);
+            ranking.add_direct(specs, Shape::of_planned(planned), device, dependent_launch);
+        }
+        ranking
+    }
+
+    /// The next plan of a ranking, with its estimated cycles.
+    fn next_ranked(&self, ranking: &mut Ranking, why: &str) -> Option<(Plan, f64)> {
+        let config = &self.accesses[0].config;
+        loop {
+            let (choice, cycles) = ranking.next_estimated()?;
+            // The widest tiles have no registers left for an epilogue.
+            if choice.with_epilogue(config.epilogue.shape()).spec.validate().is_err() {
+                continue;
+            }
+            let raster_rows = config.raster_rows.unwrap_or(choice.raster_rows).max(1);
+            if let Some(plan) = self.plan(Choice { raster_rows, ..choice }, why) {
+                return Some((plan, cycles));
+            }
         }
     }
 
     /// The problem as the kernel of a choice sees it.
     fn planned(&self, choice: &Choice) -> &PlannedProblem {
-        let planned = self.accesses.iter().find(|planned| planned.is_read_by(choice));
-        planned.unwrap_or(&self.accesses[0])
+        let mut all = self.accesses.iter().chain(&self.direct);
+        all.find(|planned| planned.is_read_by(choice)).unwrap_or(&self.accesses[0])
     }
 
     /// The plan of a choice. `None` if the kernel cannot count its tiles.
@@ -306,30 +369,46 @@ impl Candidates {
             .is_countable()
             .then(|| Plan::new(choice, planned, device, why.to_owned()))
     }
-
-    fn next_ranked(&mut self) -> Option<Plan> {
-        loop {
-            let choice = self.ranking.as_mut()?.next()?;
-            let config = &self.accesses[0].config;
-            // The widest tiles have no registers left for an epilogue.
-            if choice.with_epilogue(config.epilogue.shape()).spec.validate().is_err() {
-                continue;
-            }
-            let raster_rows = config.raster_rows.unwrap_or(choice.raster_rows).max(1);
-            let plan = self.plan(Choice { raster_rows, ..choice }, "by the heuristic");
-            if plan.is_some() {
-                return plan;
-            }
-        }
-    }
 }
 
-impl Iterator for Candidates {
-    type Item = Plan;
-
-    fn next(&mut self) -> Option<Plan> {
-        self.tuned.take().or_else(|| self.first.take()).or_else(|| self.next_ranked())
+/// The kernels with which a problem is estimated to take at most [`NEAR_THE_BEST`] times as long as
+/// with the best of all, each with this ratio. More kernels are estimated than for a plan, and all
+/// estimates are corrected.
+///
+/// # Errors
+/// The same as for [`Plan::candidates`].
+pub fn near_the_best(
+    problem: &Problem,
+    config: &Config,
+    device: impl Into<DeviceFacts>,
+    alignment: OperandAlignment,
+) -> Result<Vec<(Spec, f64)>> {
+    let Candidates { search, first, least, .. } =
+        Candidates::new(problem, config, device.into(), alignment)?;
+    let mut ratios: HashMap<Spec, f64> = HashMap::new();
+    let mut best = least;
+    let mut all: Vec<(Spec, f64)> = first.iter().map(|plan| (plan.spec, least)).collect();
+    for planned in &search.accesses {
+        let shape = Shape::of_planned(planned);
+        let groups = many_for(planned, shape, search.device);
+        let access = Access { groups, shape, before: planned.repack_cycles() };
+        let epilogue = config.epilogue.shape();
+        let estimates = heuristic::all_corrected(access, search.device, MOST_NEAR_THE_BEST);
+        all.extend(
+            estimates
+                .into_iter()
+                .map(|(choice, cycles)| (choice.with_epilogue(epilogue).spec, cycles)),
+        );
     }
+    best = all.iter().map(|(_, cycles)| *cycles).fold(best, f64::min);
+    for (spec, cycles) in all {
+        let ratio = cycles / best;
+        if ratio <= NEAR_THE_BEST {
+            let least = ratios.entry(spec).or_insert(ratio);
+            *least = least.min(ratio);
+        }
+    }
+    Ok(ratios.into_iter().collect())
 }
 
 /// Bytes below which an operand is left in L2 for later kernels.

@@ -59,7 +59,7 @@ impl<'a> SingleJob<'a> {
         let (module, _) = driver::compile(bench.device(), &ptx)?;
         let function = module.function(&kernel.name, 0)?;
         let empty = Empty {
-            launch: LaunchConfig::of(&kernel, [1, 1, 1]),
+            launch: LaunchConfig::new(kernel.cta_shape(), [1, 1, 1]),
             arguments: PreparedArguments::new(
                 bench.device(),
                 &[],

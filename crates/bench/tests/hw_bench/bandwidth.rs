@@ -70,7 +70,7 @@ fn reads_every_byte_once(device: &Device, spec: ProbeSpec) {
         PreparedArguments::new(device, &bound.arguments, maps, L2Promotion::default()).unwrap();
     let config = LaunchConfig {
         programmatic_dependent_launch: true,
-        ..LaunchConfig::of(&probe.kernel, bound.grid)
+        ..LaunchConfig::new(probe.kernel.cta_shape(), bound.grid)
     };
     // SAFETY: the arguments were bound for this kernel, and the buffers outlive the work on the
     // stream.

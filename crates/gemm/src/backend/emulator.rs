@@ -3,7 +3,7 @@
 use std::time::Instant;
 
 use pgemm_emulator::{Memory, Permission};
-use pgemm_kernels::{GemmKernel, RepackKernel};
+use pgemm_kernels::{GemmKernel, RepackKernel, RepackSignature};
 use pgemm_plan::{Config, OperandAlignment, Plan, PlannedProblem, Problem};
 
 use super::{
@@ -67,8 +67,10 @@ impl ProductMemory for Memory {
 
         let start = Instant::now();
         let zeros = Memory::upload(self, "zeros", &[0; 16], Permission::ReadOnly);
-        let kernels: Vec<&RepackKernel> = repacks.iter().collect();
-        let sequence = Sequence::new(planned, plan, &gemm, &kernels, zeros, EMULATED_SMS)?;
+        let of_repacks: Vec<&RepackSignature> =
+            repacks.iter().map(|repack| &repack.signature).collect();
+        let signature = &gemm.signature;
+        let sequence = Sequence::new(planned, plan, signature, &of_repacks, zeros, EMULATED_SMS)?;
         let size = sequence.workspace();
         let workspace = self.allocate("workspace", size.bytes as usize);
         self.write(workspace, &vec![0; size.zeroed as usize])?;

@@ -5,6 +5,7 @@ use std::ffi::{c_int, c_uint};
 use std::ptr;
 
 use cudarc::driver::sys;
+use pgemm_ir::CtaShape;
 
 use super::arguments::PreparedArguments;
 use super::module::Function;
@@ -35,14 +36,14 @@ pub struct LaunchConfig {
 }
 
 impl LaunchConfig {
-    /// A launch of `grid` CTAs along x, y and z, with the clusters, threads and shared memory that
-    /// the kernel states; it starts when the stream's previous kernel has ended.
-    pub fn of(kernel: &pgemm_ir::Kernel, grid: [u32; 3]) -> LaunchConfig {
+    /// A launch of `grid` CTAs of this shape along x, y and z; it starts when the stream's previous
+    /// kernel has ended.
+    pub fn new(shape: CtaShape, grid: [u32; 3]) -> LaunchConfig {
         LaunchConfig {
             grid,
-            cluster: [kernel.cluster, 1, 1],
-            threads: kernel.threads(),
-            shared_memory_bytes: kernel.smem_bytes(),
+            cluster: [shape.cluster, 1, 1],
+            threads: shape.threads,
+            shared_memory_bytes: shape.smem_bytes,
             programmatic_dependent_launch: false,
         }
     }

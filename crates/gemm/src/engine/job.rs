@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use pgemm_ir::{TensorMapArgument, TensorMapSpec};
 use pgemm_kernels::resident::record::{Completion, Record};
-use pgemm_kernels::{Epilogue, GemmKernel, MatrixArgument, Spec, TMA_ALIGN_BYTES, Work};
+use pgemm_kernels::{Epilogue, MatrixArgument, Signature, Spec, TMA_ALIGN_BYTES, Work};
 use pgemm_plan::{Major, OperandLayout, Problem};
 
 use super::Shared;
@@ -38,9 +38,9 @@ impl Job {
         problem: &Problem,
         pointers: &Pointers,
     ) -> Result<Self> {
-        let kernel = &engine.kernel.gemm;
-        problem.check_scalars(kernel.spec().output)?;
-        let work = work(kernel.spec(), problem, pointers, engine.zeros.address())?;
+        let kernel = &engine.kernel.signature;
+        problem.check_scalars(kernel.spec.output)?;
+        let work = work(&kernel.spec, problem, pointers, engine.zeros.address())?;
         let work = Work { parameters: engine.parameters, ..work };
         let (tiles, bytes) = record(&engine.device, kernel, &work, engine.records.stamp())?;
         let record = engine.records.write(&bytes, &engine.queue)?;
@@ -84,8 +84,8 @@ impl fmt::Debug for Job {
 }
 
 /// The bytes of a record, and its tiles.
-fn record(device: &Device, kernel: &GemmKernel, work: &Work, stamp: u32) -> Result<(u32, Vec<u8>)> {
-    let record = kernel.signature.record(work, stamp).map_err(EngineError::from)?;
+fn record(device: &Device, kernel: &Signature, work: &Work, stamp: u32) -> Result<(u32, Vec<u8>)> {
+    let record = kernel.record(work, stamp).map_err(EngineError::from)?;
     let encode = |(spec, argument): &(TensorMapSpec, TensorMapArgument)| {
         TensorMap::encode(device, spec, argument, L2Promotion::default())
     };

@@ -148,14 +148,13 @@ impl Engine {
         let zeros = DeviceBuffer::from_host(&device, &[0; 256], stream.as_ref())?;
         let idle = options.idle.as_nanos().min(u128::from(u64::MAX)) as u64;
         let bound = kernel
-            .gemm
             .signature
             .bind_queue(&queue.memory(records.address()), ctas, 0, idle)
             .map_err(EngineError::from)?;
-        let maps = kernel.gemm.kernel.tensor_maps();
+        let maps = &kernel.signature.tensor_maps;
         let arguments = PreparedArguments::new(&device, &bound.arguments, maps, L2Promotion::None)?;
-        let number = kernel.gemm.signature.queue_position(QueueQuantity::Launch);
-        let launch = LaunchConfig::of(&kernel.gemm.kernel, bound.grid);
+        let number = kernel.signature.queue_position(QueueQuantity::Launch);
+        let launch = LaunchConfig::new(kernel.signature.shape, bound.grid);
         let shared = Shared {
             device,
             kernel,
@@ -183,7 +182,7 @@ impl Engine {
 
     /// The kernel.
     pub fn spec(&self) -> &Spec {
-        self.shared.kernel.gemm.spec()
+        &self.shared.kernel.signature.spec
     }
 
     /// Checks a problem at these addresses and makes it a job. This takes the time of a small copy
@@ -359,7 +358,7 @@ impl fmt::Debug for Engine {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let shared = &self.shared;
         f.debug_struct("Engine")
-            .field("spec", &shared.kernel.gemm.spec().to_string())
+            .field("spec", &shared.kernel.signature.spec.to_string())
             .field("ctas", &shared.launch.grid[0])
             .field("launches", &self.launches())
             .finish()

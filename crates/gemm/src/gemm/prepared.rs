@@ -2,7 +2,7 @@
 
 use std::sync::{Arc, Mutex};
 
-use pgemm_kernels::RepackKernel;
+use pgemm_kernels::RepackSignature;
 use pgemm_plan::{
     Batch, Choice, Config, Major, OperandAlignment, OperandLayout, Plan, PlannedProblem, Problem,
 };
@@ -222,9 +222,11 @@ impl Gemm {
         let repacks = planned.repacks().kernels(config.dtype.bytes());
         let repacks = repacks.into_iter().map(|spec| store.repack(spec));
         let repacks = repacks.collect::<Result<Vec<_>>>()?;
-        let kernels: Vec<&RepackKernel> = repacks.iter().map(|repack| &repack.kernel).collect();
+        let of_repacks: Vec<&RepackSignature> =
+            repacks.iter().map(|repack| &repack.signature).collect();
         let sms = device.properties().sm_count;
-        let sequence = Sequence::new(planned, plan, &kernel.gemm, &kernels, zeros.address(), sms)?;
+        let sequence =
+            Sequence::new(planned, plan, &kernel.signature, &of_repacks, zeros.address(), sms)?;
         let functions = repacks.iter().map(|repack| &repack.function).chain([&kernel.function]);
         let steps = sequence.steps().iter().zip(functions);
         let steps = steps.map(|(step, function)| CudaStep::new(device, step, function));

@@ -92,7 +92,7 @@ fn run_beside_an_empty_launch(device: &Device, config: Config, problem: Problem)
     let maps = built.kernel.tensor_maps();
     let arguments =
         PreparedArguments::new(device, &bound.arguments, maps, L2Promotion::default()).unwrap();
-    let config = LaunchConfig::of(&built.kernel, bound.grid);
+    let config = LaunchConfig::new(built.kernel.cta_shape(), bound.grid);
 
     // cudarc's buffers, on its default stream: with one stream it keeps no events, which would cost
     // as much again.

@@ -16,7 +16,7 @@ pub unsafe fn run_kernel(device: &Device, gemm: &GemmKernel, bound: &Launch, str
     let maps = gemm.kernel.tensor_maps();
     let arguments =
         PreparedArguments::new(device, &bound.arguments, maps, L2Promotion::default()).unwrap();
-    let config = LaunchConfig::of(&gemm.kernel, bound.grid);
+    let config = LaunchConfig::new(gemm.kernel.cta_shape(), bound.grid);
     // SAFETY: the caller's.
     unsafe { launch(&function, &config, &arguments, stream.as_ref()) }.unwrap();
 }

@@ -2,7 +2,7 @@
 //! kernel's parts are declared, and no code is written. It can be stored with an assembled kernel,
 //! which is then launched without generating any code.
 
-use pgemm_ir::{KernelBuilder, Launch, TensorMapSpec, WARPGROUP_THREADS};
+use pgemm_ir::{CtaShape, KernelBuilder, Launch, TensorMapSpec, WARPGROUP_THREADS};
 use serde::{Deserialize, Serialize};
 
 use super::{Values, Work};
@@ -31,12 +31,8 @@ pub struct Signature {
     pub parameters: Vec<Parameter>,
     /// The boxes of the parameters that are tensor maps, in order.
     pub tensor_maps: Vec<TensorMapSpec>,
-    /// Number of CTAs of a cluster.
-    pub cluster: u32,
-    /// Number of threads of a CTA.
-    pub threads: u32,
-    /// Dynamic shared memory of a CTA, in bytes.
-    pub smem_bytes: u32,
+    /// Its CTAs.
+    pub shape: CtaShape,
 }
 
 impl Signature {
@@ -46,9 +42,11 @@ impl Signature {
             name: spec.entry_name(),
             parameters,
             tensor_maps: builder.tensor_maps(),
-            cluster: spec.cluster.size(),
-            threads: (spec.producers() + spec.consumers()) * WARPGROUP_THREADS,
-            smem_bytes: builder.smem_bytes(),
+            shape: CtaShape {
+                cluster: spec.cluster.size(),
+                threads: (spec.producers() + spec.consumers()) * WARPGROUP_THREADS,
+                smem_bytes: builder.smem_bytes(),
+            },
         }
     }
 
@@ -73,6 +71,6 @@ impl Signature {
             Parameter::Problem(quantity) => Some(values.value(*quantity)),
             Parameter::Queue(_) => None,
         });
-        Launch { grid: [work.clusters * self.cluster, 1, 1], arguments: arguments.collect() }
+        Launch { grid: [work.clusters * self.shape.cluster, 1, 1], arguments: arguments.collect() }
     }
 }

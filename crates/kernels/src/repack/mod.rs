@@ -17,7 +17,7 @@ mod split;
 mod transpose;
 
 use pgemm_ir::{
-    Argument, Element, Kernel, KernelBuilder, Launch, Occupancy, RegionKind, SmemRequest,
+    Argument, CtaShape, Element, Kernel, KernelBuilder, Launch, Occupancy, RegionKind, SmemRequest,
 };
 
 use self::job::{Job, Tile};
@@ -32,6 +32,8 @@ use crate::kernel::{KernelError, finish};
 use crate::params::Params;
 use crate::spec::SpecError;
 
+/// CTAs of a cluster: there are no clusters.
+const CLUSTER: u32 = 1;
 /// Number of CTAs that share an SM in most kernels.
 const CTAS_PER_SM: u32 = 4;
 /// Registers of a thread.
@@ -65,15 +67,24 @@ impl From<SpecError> for RepackError {
     }
 }
 
+/// The interface by which a repack kernel is launched.
+#[derive(Clone, Debug, PartialEq)]
+pub struct RepackSignature {
+    /// The spec of the kernel.
+    pub spec: RepackSpec,
+    /// The meaning of its parameters, in order. None is a tensor map.
+    pub parameters: Vec<RepackQuantity>,
+    /// Its CTAs.
+    pub shape: CtaShape,
+}
+
 /// A repack kernel ready for a backend.
 #[derive(Clone, Debug)]
 pub struct RepackKernel {
-    /// The spec that it was built from.
-    pub spec: RepackSpec,
+    /// What it is launched with.
+    pub signature: RepackSignature,
     /// The code, verified and legalised.
     pub kernel: Kernel,
-    /// The meaning of its parameters, in order.
-    pub parameters: Vec<RepackQuantity>,
 }
 
 impl RepackSpec {
@@ -104,13 +115,32 @@ impl RepackKernel {
     /// # Errors
     /// The spec is impossible. The error names a legal one.
     pub fn build(spec: RepackSpec) -> Result<RepackKernel, RepackError> {
-        spec.validate()?;
-        let name = spec.name();
-        let builder = KernelBuilder::new(name.clone(), 1);
-        let params = Params::new(&builder);
-        spec.write(&params);
-        let parameters = params.into_quantities();
-        Ok(RepackKernel { spec, kernel: finish(builder, &name)?, parameters })
+        let (signature, builder) = written(spec)?;
+        let kernel = finish(builder, &spec.name())?;
+        Ok(RepackKernel { signature, kernel })
+    }
+}
+
+/// The kernel of a spec before the verifier and the passes, with its signature.
+fn written(spec: RepackSpec) -> Result<(RepackSignature, KernelBuilder), SpecError> {
+    spec.validate()?;
+    let builder = KernelBuilder::new(spec.name(), CLUSTER);
+    let params = Params::new(&builder);
+    spec.write(&params);
+    let parameters = params.into_quantities();
+    let smem_bytes = builder.smem_bytes();
+    let shape = CtaShape { cluster: CLUSTER, threads: THREADS, smem_bytes };
+    Ok((RepackSignature { spec, parameters, shape }, builder))
+}
+
+impl RepackSignature {
+    /// The signature of the kernel of a spec. Its code is written, which takes microseconds, but
+    /// neither verified nor optimised.
+    ///
+    /// # Errors
+    /// The spec is impossible. The error names a legal one.
+    pub fn of(spec: RepackSpec) -> Result<RepackSignature, RepackError> {
+        Ok(written(spec)?.0)
     }
 
     /// The position of a quantity among the parameters.
@@ -134,7 +164,7 @@ impl RepackKernel {
         };
         let asks = first.transposed || second.is_some_and(|matrix| matrix.transposed);
         if asks && !transposes {
-            return Err(RepackError::KeepsDirection { name: self.kernel.name.clone() });
+            return Err(RepackError::KeepsDirection { name: self.spec.name() });
         }
         let units = self.spec.units();
         let values = |matrix| Values { matrix, units, ctas: self.spec.ctas(matrix) };

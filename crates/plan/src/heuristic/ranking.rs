@@ -265,6 +265,15 @@ impl<'r> Ranking<'r> {
         others.extend(far);
     }
 
+    /// The next choice, with its estimated cycles.
+    pub(crate) fn next_estimated(&mut self) -> Option<(Choice, f64)> {
+        let group = self.groups.iter_mut().find(|group| !group.is_empty())?;
+        let cycles = |index: usize| group[index].cycles;
+        let least = (0..group.len()).min_by(|&a, &b| cycles(a).total_cmp(&cycles(b)))?;
+        let least = group.swap_remove(least);
+        Some((least.choice(), least.cycles))
+    }
+
     /// Whether there is no choice at all.
     pub(crate) fn is_empty(&self) -> bool {
         self.groups.iter().all(Vec::is_empty)
@@ -275,10 +284,7 @@ impl Iterator for Ranking<'_> {
     type Item = Choice;
 
     fn next(&mut self) -> Option<Choice> {
-        let group = self.groups.iter_mut().find(|group| !group.is_empty())?;
-        let cycles = |index: usize| group[index].cycles;
-        let least = (0..group.len()).min_by(|&a, &b| cycles(a).total_cmp(&cycles(b)))?;
-        Some(group.swap_remove(least).choice())
+        Some(self.next_estimated()?.0)
     }
 }
 
@@ -343,6 +349,21 @@ pub(crate) fn least_corrected<'r>(
     let Ranking { groups } = Ranking::new(specs, shape, device, None, None);
     let all = Featured::corrected(&groups.concat(), shape, device);
     all.iter().map(|choice| choice.estimated.cycles).fold(f64::INFINITY, f64::min)
+}
+
+/// The specs with each split worth estimating for a way to access the operands, at most so many,
+/// with their estimates, which all trees and the network have corrected.
+pub(crate) fn all_corrected<'r>(
+    Access { groups, shape, before }: Access<impl IntoIterator<Item = &'r RatedSpec>>,
+    device: DeviceFacts,
+    most: usize,
+) -> Vec<(Choice, f64)> {
+    let specs = groups.into_iter().flat_map(|group| group.specs);
+    let Ranking { groups } = Ranking::new(specs, shape, device, None, None);
+    let mut all = groups.concat();
+    keep_least(&mut all, most, |choice| choice.cycles);
+    let all = Featured::corrected(&all, shape, device).into_iter();
+    all.map(|Featured { estimated, .. }| (estimated.choice(), estimated.cycles + before)).collect()
 }
 
 /// The greatest of so many least cycles, or infinity if there are no more.
