@@ -35,6 +35,8 @@ mod release;
 mod report;
 mod resume;
 mod score;
+mod serving;
+mod shipped;
 mod stream;
 mod suite;
 mod survey;
@@ -65,6 +67,8 @@ pub use release::{Release, ReleaseContestant, ReleaseEngine, ReleaseKnobs};
 pub use report::{Report, SCHEMA};
 pub use resume::Conditions;
 pub use score::FamilyScore;
+pub use serving::{ServingProblem, serving_problems};
+pub use shipped::{Coverage, Covering, SHIPPED_TYPES, ShippedTypes, choose_shipped, coverage};
 pub use stream::{
     AloneTimes, Clock, EMPTY, LAUNCHED, Method as StreamMethod, MethodTimes, PEER, RESIDENT,
     SkippedMethod, StreamOutcome, StreamPeer, StreamRequest,

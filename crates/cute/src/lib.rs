@@ -61,6 +61,10 @@ pub use tiler::Tiler;
 pub use tuple::{IntTuple, MAX_DEPTH};
 pub use tv::TvLayout;
 
+/// A hash of the sources of this crate, tests apart. Kernels that were assembled in advance carry
+/// it, and are not used if it differs.
+pub const SOURCES: &str = env!("PGEMM_SOURCES");
+
 /// The layout guide of the repository's documentation, whose examples run as doc tests.
 #[cfg(doctest)]
 #[doc = include_str!("../../../docs/layouts.md")]

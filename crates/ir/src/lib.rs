@@ -59,6 +59,10 @@ pub use types::{AccId, Constant, LocId, ParamId, RegionId, RoleId, Type, ValueId
 pub use value::{IntoVal, Scalar, Val, ty};
 pub use verify::{Rule, VerifyError, Violation, verify};
 
+/// A hash of the sources of this crate, tests apart. Kernels that were assembled in advance carry
+/// it, and are not used if it differs.
+pub const SOURCES: &str = env!("PGEMM_SOURCES");
+
 #[cfg(doctest)]
 #[doc = include_str!("../../../docs/language.md")]
 struct LanguageGuide;

@@ -56,8 +56,12 @@ pub use repack::{
 };
 pub use spec::{
     BiasLoads, Cluster, DirectSpec, DmmaSpec, FfmaSpec, Loader, MainloopSpec, RegisterBudget,
-    RegisterUse, Resources, Schedule, SmemUse, Spec, SpecError, Summation, Terms, ThreadTile, Tile,
-    Warps, WgmmaSpec, WorkSource,
+    RegisterUse, Resources, Schedule, SmemUse, Spec, SpecError, SpecHead, Summation, Terms,
+    ThreadTile, Tile, Warps, WgmmaSpec, WorkSource,
 };
 pub use tiles::operand::{BoxPlace, OperandTile, StageTile};
 pub use tiles::staging::{OutputMajor, STAGING_ROWS, Staging};
+
+/// A hash of the sources of this crate, tests apart. Kernels that were assembled in advance carry
+/// it, and are not used if it differs.
+pub const SOURCES: &str = env!("PGEMM_SOURCES");

@@ -1,7 +1,7 @@
 //! The kernels of the catalogue that compute a problem, each with the terms of its cost model.
 
 use std::collections::HashMap;
-use std::sync::{LazyLock, OnceLock};
+use std::sync::{Arc, LazyLock, OnceLock};
 
 use pgemm_ir::{Element, OperandMajor};
 use pgemm_kernels::{
@@ -163,23 +163,41 @@ pub(crate) fn considered_for<'t>(
     planned: &PlannedProblem,
     shape: Shape,
     device: DeviceFacts,
-    ready: Option<&'t ReadyKernels>,
+    ready: Option<&'t ReadyFor<'t>>,
 ) -> Vec<SpecGroup<Specs<'t>>> {
     let PlannedProblem { problem, config, .. } = planned;
     let Config { swapped, split, .. } = *config;
     let Some(key) = key_of(planned) else {
         let (operands, output) = (config.operands(), config.output_dtype());
         let specs = rated_for(problem, operands, output, config.precision(), swapped);
-        let is_ready = are_ready(config, ready);
+        let is_ready = are_ready(config, ready.map(|ready| ready.kernels));
         let specs = specs.map(|rated| -> &'t RatedSpec { rated });
         let specs = Box::new(specs.filter(move |rated| is_ready(&rated.spec)));
         return vec![SpecGroup { specs, least: None }];
     };
     let table = match ready {
         None => Some(Table::of(key)),
-        Some(ready) => ready.table(key, config.epilogue.shape()),
+        Some(ready) => ready.tables.get(&key).map(|table| &**table),
     };
     table.map(|table| table.considered(shape, device, swapped, split)).unwrap_or_default()
+}
+
+/// The kernels that are ready for a problem.
+pub(crate) struct ReadyFor<'t> {
+    pub(crate) kernels: &'t ReadyKernels,
+    /// Those of the rule, for each way to access the operands.
+    tables: HashMap<Key, Arc<Table>>,
+}
+
+impl<'t> ReadyFor<'t> {
+    /// The kernels for a problem with these ways to access its operands.
+    pub(crate) fn new(kernels: &'t ReadyKernels, accesses: &[PlannedProblem]) -> ReadyFor<'t> {
+        let table = |planned: &PlannedProblem| {
+            let key = key_of(planned)?;
+            Some((key, kernels.table(key, planned.config.epilogue.shape())?))
+        };
+        ReadyFor { kernels, tables: accesses.iter().filter_map(table).collect() }
+    }
 }
 
 /// Whether the kernel of a spec without its epilogue is one of the `ready` ones with it, or whether

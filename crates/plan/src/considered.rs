@@ -103,12 +103,9 @@ impl Table {
         ])
     }
 
-    /// The table of some kernels of a key.
-    pub(crate) fn of_specs(specs: &[Spec]) -> Table {
-        let sides = [OutputMajor::N, OutputMajor::M];
-        Table(sides.map(|d_major| {
-            let of_side = specs.iter().copied().filter(|spec| spec.d_major == d_major);
-            let mut specs: Vec<Spec> = of_side.collect();
+    /// The table of some kernels of a key: of those that compute D, and of the others.
+    pub(crate) fn of_specs(sides: [Vec<Spec>; 2]) -> Table {
+        Table(sides.map(|mut specs| {
             // Those of one tile side by side.
             specs.sort_by_cached_key(|spec| (tile_of(spec).to_string(), spec.to_string()));
             Tiles::new(specs)

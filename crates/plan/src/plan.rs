@@ -10,7 +10,7 @@ use pgemm_ir::Element;
 use pgemm_kernels::{EpilogueShape, L2Policies, L2Policy, Spec, SpecError};
 use serde::Serialize;
 
-use crate::catalogue::{check_types, considered_for, direct_for, many_for, specs_for};
+use crate::catalogue::{ReadyFor, check_types, considered_for, direct_for, many_for, specs_for};
 use crate::choice::Choice;
 use crate::config::Config;
 use crate::decomposition::Decomposition;
@@ -287,7 +287,8 @@ impl Candidates {
         if self.ranking.is_none() || self.tuned.is_some() || self.first.iter().any(is_ready) {
             return self;
         }
-        let mut ranking = self.search.ranking(Some(ready));
+        let ready = ReadyFor::new(ready, &self.search.accesses);
+        let mut ranking = self.search.ranking(Some(&ready));
         let why = "by the heuristic, of the kernels that are ready";
         let found = self.search.next_ranked(&mut ranking, why);
         let near = found.filter(|(_, cycles)| *cycles <= NEAR_THE_BEST * self.least);
@@ -320,7 +321,7 @@ struct Search {
 
 impl Search {
     /// The choices of the kernels that are worth estimating, or of those of them that are ready.
-    fn ranking<'t>(&self, ready: Option<&'t ReadyKernels>) -> Ranking<'t> {
+    fn ranking<'t>(&self, ready: Option<&'t ReadyFor<'t>>) -> Ranking<'t> {
         let device = self.device;
         let Config { split, dependent_launch, .. } = self.accesses[0].config;
         let access = |planned: &PlannedProblem| {
@@ -331,7 +332,7 @@ impl Search {
         let all = self.accesses.iter().map(access).collect();
         let mut ranking = Ranking::of_accesses(all, device, split, dependent_launch);
         if let Some(planned) = &self.direct {
-            let specs = direct_for(planned, ready);
+            let specs = direct_for(planned, ready.map(|ready| ready.kernels));
             ranking.add_direct(specs, Shape::of_planned(planned), device, dependent_launch);
         }
         ranking

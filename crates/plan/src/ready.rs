@@ -1,13 +1,13 @@
 //! [`ReadyKernels`]: kernels that can be launched without being compiled.
 
-use std::collections::{HashMap, HashSet};
-use std::sync::OnceLock;
+use std::borrow::Cow;
+use std::collections::HashMap;
+use std::fmt;
+use std::sync::{Arc, Mutex, PoisonError};
 
-use pgemm_kernels::{EpilogueShape, OutputMajor, Spec, WorkSource};
+use pgemm_kernels::{EpilogueShape, OutputMajor, Spec, SpecHead, WorkSource};
 
-use crate::choice::Choice;
 use crate::considered::{Key, Table};
-
 use crate::precision::Precision;
 
 /// Kernels that are ready to be launched. The planner prefers one of these to a kernel that has to
@@ -16,58 +16,135 @@ use crate::precision::Precision;
 /// [`NEAR_THE_BEST`]: crate::NEAR_THE_BEST
 #[derive(Default)]
 pub struct ReadyKernels {
-    specs: HashSet<Spec>,
-    /// Those of the catalogue's rule with each epilogue, which is left out of these specs. A table
-    /// is made when it is first asked for.
-    tables: HashMap<(Key, EpilogueShape), (Vec<Spec>, OnceLock<Table>)>,
+    /// The names of their specs, sorted. A name becomes a spec when a table needs it.
+    names: Vec<Cow<'static, str>>,
+    /// Those of the catalogue's rule with an epilogue, which is left out of the specs of a table.
+    tables: Mutex<HashMap<(Key, EpilogueShape), Option<Arc<Table>>>>,
 }
 
 impl ReadyKernels {
-    /// The kernels of these specs.
-    pub fn new(specs: impl IntoIterator<Item = Spec>) -> ReadyKernels {
-        let specs: HashSet<Spec> = specs.into_iter().collect();
-        let mut tables: HashMap<_, (Vec<Spec>, OnceLock<Table>)> = HashMap::new();
-        for spec in specs.iter().filter(|spec| is_of_rule(spec)) {
-            let plain = Spec { epilogue: EpilogueShape::NONE, ..*spec };
-            tables.entry((key_of(spec), spec.epilogue)).or_default().0.push(plain);
-        }
-        ReadyKernels { specs, tables }
+    /// The kernels of the specs with these names. Names that no spec has count for nothing.
+    pub fn new<N: Into<Cow<'static, str>>>(names: impl IntoIterator<Item = N>) -> ReadyKernels {
+        let mut names: Vec<Cow<str>> = names.into_iter().map(N::into).collect();
+        names.sort();
+        ReadyKernels { names, tables: Mutex::default() }
     }
 
     /// Whether the kernel of a spec is ready.
     pub fn contains(&self, spec: &Spec) -> bool {
-        self.specs.contains(spec)
+        let name = spec.to_string();
+        self.names.binary_search_by(|known| (**known).cmp(&name)).is_ok()
     }
 
     /// The number of kernels.
     pub fn len(&self) -> usize {
-        self.specs.len()
+        self.names.len()
     }
 
     /// Whether there is no kernel.
     pub fn is_empty(&self) -> bool {
-        self.specs.is_empty()
+        self.names.is_empty()
     }
 
     /// The kernels of a key with this epilogue, if there are any.
-    pub(crate) fn table(&self, key: Key, epilogue: EpilogueShape) -> Option<&Table> {
-        let (specs, table) = self.tables.get(&(key, epilogue))?;
-        Some(table.get_or_init(|| Table::of_specs(specs)))
+    pub(crate) fn table(&self, key: Key, epilogue: EpilogueShape) -> Option<Arc<Table>> {
+        let mut tables = self.tables.lock().unwrap_or_else(PoisonError::into_inner);
+        tables.entry((key, epilogue)).or_insert_with(|| self.new_table(key, epilogue)).clone()
+    }
+
+    fn new_table(&self, key: Key, epilogue: EpilogueShape) -> Option<Arc<Table>> {
+        let ([a, b, output], precision, [a_major, b_major], [of_a, of_b]) = key;
+        let plain = ([a, b], [a_major, b_major], OutputMajor::N, [of_a, of_b]);
+        let swapped = ([b, a], [b_major, a_major], OutputMajor::M, [of_b, of_a]);
+        let sides = [plain, swapped].map(|(operands, majors, d_major, loaders)| {
+            let head = SpecHead { operands, terms: None, majors, d_major, output };
+            let is_of_key = move |spec: &Spec| {
+                let Some(wgmma) = spec.wgmma() else { return false };
+                wgmma.loaders == loaders
+                    && spec.source == WorkSource::Launch
+                    && spec.epilogue == epilogue
+                    && Precision::of(spec) == precision
+            };
+            let specs = self.with_head(head).filter(is_of_key);
+            let plain = |spec| Spec { epilogue: EpilogueShape::NONE, ..spec };
+            specs.map(plain).collect::<Vec<Spec>>()
+        });
+        let any = sides.iter().any(|specs| !specs.is_empty());
+        any.then(|| Arc::new(Table::of_specs(sides)))
+    }
+
+    /// The specs whose names begin so.
+    fn with_head(&self, head: SpecHead) -> impl Iterator<Item = Spec> {
+        let head = format!("{head}-");
+        let first = self.names.partition_point(|name| **name < *head);
+        let names = self.names[first..].iter().take_while(move |name| name.starts_with(&head));
+        names.filter_map(|name| name.parse().ok())
     }
 }
 
-/// Whether the planner looks for a spec in a [`Table`].
-fn is_of_rule(spec: &Spec) -> bool {
-    spec.wgmma().is_some() && spec.terms().is_none() && spec.source == WorkSource::Launch
+impl fmt::Debug for ReadyKernels {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "ReadyKernels({})", self.len())
+    }
 }
 
-/// The key of the table that has a spec.
-fn key_of(spec: &Spec) -> Key {
-    let choice = Choice::plain(*spec);
-    let [a, b] = choice.operands();
-    let majors = match spec.d_major {
-        OutputMajor::N => [spec.a_major, spec.b_major],
-        OutputMajor::M => [spec.b_major, spec.a_major],
-    };
-    ([a, b, spec.output], Precision::of(spec), majors, choice.loaders())
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Config, Element, Major, NEAR_THE_BEST, OperandAlignment, Plan, Problem};
+
+    const SMS: u32 = 132;
+
+    fn plans(problem: &Problem, config: &Config, ready: &ReadyKernels) -> Vec<Plan> {
+        let alignment = OperandAlignment::ALIGNED;
+        let plans = Plan::candidates_with(problem, config, SMS, &(), alignment).unwrap();
+        plans.prefer_ready(ready).collect()
+    }
+
+    #[test]
+    fn a_ready_kernel_comes_first_if_it_is_near_the_best() {
+        let config = Config::new(Element::Bf16);
+        let problem = Problem::new(1000, 1304, 2048, Major::K, Major::N);
+        let alignment = OperandAlignment::ALIGNED;
+        let mut near = crate::near_the_best(&problem, &config, SMS, alignment).unwrap();
+        near.sort_by(|one, other| one.1.total_cmp(&other.1));
+        let best = Plan::best(&problem, &config, SMS).unwrap();
+        let (other, ratio) = *near.iter().rev().find(|(spec, _)| *spec != best.spec).unwrap();
+        assert!(ratio <= NEAR_THE_BEST);
+        let far = "bf16-kn-bf16-64x8x64-s16-w1-c1x1".to_owned();
+        let ready = ReadyKernels::new([other.to_string(), far.clone()]);
+        assert!(ready.contains(&other) && !ready.contains(&best.spec) && ready.len() == 2);
+        let with_ready = plans(&problem, &config, &ready);
+        assert_eq!(with_ready[0].spec, other);
+        // The best follows, and what follows it.
+        assert_eq!(with_ready[1], best);
+        // A kernel that takes much longer is not preferred, and the best is as good as it is.
+        for names in [vec![far.clone()], vec![far, best.spec.to_string()]] {
+            assert_eq!(plans(&problem, &config, &ReadyKernels::new(names))[0], best);
+        }
+    }
+
+    #[test]
+    fn kernels_of_other_types_and_majors_are_not_ready() {
+        let config = Config::new(Element::Bf16);
+        let problem = Problem::new(1000, 1304, 2048, Major::K, Major::N);
+        let best = Plan::best(&problem, &config, SMS).unwrap();
+        let others = ["f16-kn-f16-128x128x64-s6-p2-c1x1", "bf16-kk-bf16-128x128x64-s6-p2-c1x1"];
+        let ready = ReadyKernels::new(others.map(str::to_owned));
+        assert_eq!(plans(&problem, &config, &ready)[0], best);
+    }
+
+    #[test]
+    fn kernels_of_f32_and_f64_can_be_ready() {
+        for element in [Element::F32, Element::F64] {
+            let config = Config::new(element);
+            let problem = Problem::new(1000, 1304, 2048, Major::K, Major::N);
+            let alignment = OperandAlignment::ALIGNED;
+            let near = crate::near_the_best(&problem, &config, SMS, alignment).unwrap();
+            let best = Plan::best(&problem, &config, SMS).unwrap();
+            let (other, _) = near.into_iter().find(|(spec, _)| *spec != best.spec).unwrap();
+            let ready = ReadyKernels::new([other.to_string()]);
+            assert_eq!(plans(&problem, &config, &ready)[0].spec, other, "{element}");
+        }
+    }
 }

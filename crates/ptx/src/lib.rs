@@ -29,6 +29,10 @@ use pgemm_ir::Kernel;
 pub use error::EmitError;
 pub use report::ResourceReport;
 
+/// A hash of the sources of this crate, tests apart. Kernels that were assembled in advance carry
+/// it, and are not used if it differs.
+pub const SOURCES: &str = env!("PGEMM_SOURCES");
+
 /// The PTX of a kernel in its canonical form, without comments, so that hashes and snapshots stay
 /// stable.
 ///

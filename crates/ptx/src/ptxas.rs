@@ -103,12 +103,35 @@ impl Ptxas {
         &self.path
     }
 
+    /// The version, such as `12.9.86`.
+    ///
+    /// # Errors
+    /// [`PtxasError::Io`] if it cannot be run, [`PtxasError::Refused`] if it does not say.
+    pub fn version(&self) -> Result<String, PtxasError> {
+        let io = |source| PtxasError::Io { path: self.path.clone(), source };
+        let output = Command::new(&self.path).arg("--version").output().map_err(io)?;
+        let log = String::from_utf8_lossy(&output.stdout).into_owned();
+        let version = log.split(", V").nth(1).and_then(|rest| rest.split_whitespace().next());
+        let Some(version) = version else {
+            return Err(PtxasError::Refused { path: self.path.clone(), log });
+        };
+        Ok(version.to_owned())
+    }
+
     /// Assembles PTX for `sm_90a` and reports what it costs. The code itself is discarded.
     ///
     /// # Errors
     /// [`PtxasError::Refused`] with the assembler's log if the text is wrong or registers cannot
     /// suffice.
     pub fn assemble(&self, ptx: &str) -> Result<ResourceReport, PtxasError> {
+        Ok(self.cubin(ptx)?.1)
+    }
+
+    /// Assembles PTX for `sm_90a` to a cubin, and reports what it costs.
+    ///
+    /// # Errors
+    /// The same as for [`assemble`](Self::assemble).
+    pub fn cubin(&self, ptx: &str) -> Result<(Vec<u8>, ResourceReport), PtxasError> {
         let io = |source| PtxasError::Io { path: self.path.clone(), source };
         let folder = tempfile::tempdir().map_err(io)?;
         let source = folder.path().join("kernel.ptx");
@@ -130,7 +153,7 @@ impl Ptxas {
             ..ResourceReport::parse(&log)
         };
         match report.registers {
-            Some(_) => Ok(report),
+            Some(_) => Ok((code, report)),
             None => Err(PtxasError::NoReport { path: self.path.clone(), log }),
         }
     }

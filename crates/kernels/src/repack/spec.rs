@@ -2,6 +2,7 @@
 
 use super::matrix::{BATCH, MatrixRepack, Units};
 use super::split::{BINARY32, SplitSpec};
+use crate::catalogue::TERM_TYPES;
 use crate::spec::SpecError;
 
 /// Number of chunks of a thread in the kernel for small matrices.
@@ -83,8 +84,20 @@ impl CopySpec {
 }
 
 impl RepackSpec {
+    /// Every repack kernel.
+    pub fn all() -> impl Iterator<Item = RepackSpec> {
+        let kinds = [CopyKind::Transposes, CopyKind::Keeps, CopyKind::KeepsSmall];
+        let copies = [1, 2, 4, 8].into_iter().flat_map(move |element_bytes| {
+            kinds.map(|kind| RepackSpec::Copy(CopySpec { element_bytes, kind }))
+        });
+        let splits = TERM_TYPES
+            .into_iter()
+            .map(|(element, terms)| RepackSpec::Split(SplitSpec { element, terms }));
+        copies.chain([RepackSpec::Scales]).chain(splits)
+    }
+
     /// The name of the kernel.
-    pub(super) fn name(&self) -> String {
+    pub fn name(&self) -> String {
         match self {
             RepackSpec::Copy(CopySpec { element_bytes, kind }) => {
                 let kind = match kind {

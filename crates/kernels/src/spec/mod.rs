@@ -20,6 +20,7 @@ pub use self::mainloop::{
     DirectSpec, DmmaSpec, FfmaSpec, Loader, MainloopSpec, Schedule, Summation, Terms, ThreadTile,
     Warps, WgmmaSpec,
 };
+pub use self::name::SpecHead;
 pub use self::resources::{BiasLoads, RegisterBudget, RegisterUse, Resources, SmemUse};
 pub(crate) use self::validate::MOST_BOX_LINES;
 use crate::dtype::{Majors, Product};

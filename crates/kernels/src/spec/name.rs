@@ -43,16 +43,8 @@ const LOADERS: [(&str, [Loader; 2]); 3] = [
 
 impl fmt::Display for Spec {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Spec { a, b, output, tile: Tile { m, n, k }, stages, .. } = self;
-        let terms = self.terms().map_or("", Terms::suffix);
-        if a == b {
-            write!(f, "{a}{terms}")?;
-        } else {
-            write!(f, "{a}_{b}{terms}")?;
-        }
-        let (a_major, b_major) = (letter(self.a_major, 'm'), letter(self.b_major, 'n'));
-        let d_major = if self.d_major == OutputMajor::M { "m" } else { "" };
-        write!(f, "-{a_major}{b_major}{d_major}-{output}-{m}x{n}x{k}-s{stages}")?;
+        let Spec { tile: Tile { m, n, k }, stages, .. } = self;
+        write!(f, "{}-{m}x{n}x{k}-s{stages}", self.head())?;
         match &self.mainloop {
             MainloopSpec::Wgmma(wgmma) => {
                 let share = if wgmma.schedule == Schedule::PingPong { 'p' } else { 'w' };
@@ -92,7 +84,49 @@ impl fmt::Display for Spec {
     }
 }
 
+/// The first three parts of a spec's name. Names of specs with the same operands and results begin
+/// with it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct SpecHead {
+    /// Types of A and B.
+    pub operands: [Element; 2],
+    /// The terms that operands are split into.
+    pub terms: Option<Terms>,
+    /// Majors of A and B.
+    pub majors: [OperandMajor; 2],
+    /// The direction in which D is contiguous.
+    pub d_major: OutputMajor,
+    /// The type of D.
+    pub output: Element,
+}
+
+impl fmt::Display for SpecHead {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let SpecHead { operands: [a, b], majors: [a_major, b_major], output, .. } = self;
+        let terms = self.terms.map_or("", Terms::suffix);
+        if a == b {
+            write!(f, "{a}{terms}")?;
+        } else {
+            write!(f, "{a}_{b}{terms}")?;
+        }
+        let (a_major, b_major) = (letter(*a_major, 'm'), letter(*b_major, 'n'));
+        let d_major = if self.d_major == OutputMajor::M { "m" } else { "" };
+        write!(f, "-{a_major}{b_major}{d_major}-{output}")
+    }
+}
+
 impl Spec {
+    /// The first three parts of its name.
+    pub fn head(&self) -> SpecHead {
+        SpecHead {
+            operands: self.operands(),
+            terms: self.terms(),
+            majors: [self.a_major, self.b_major],
+            d_major: self.d_major,
+            output: self.output,
+        }
+    }
+
     /// The name of the kernel's entry in PTX.
     pub(crate) fn entry_name(&self) -> String {
         format!("gemm_{self}").replace(['-', '.'], "_")

@@ -1,0 +1,281 @@
+//! The kernels that are shipped with a release: which ones they are, and how many problems they are
+//! for. They are chosen so that few kernels cover many problems. A kernel covers a problem if it is
+//! estimated to take at most [`NEAR_THE_BEST`](pgemm_plan::NEAR_THE_BEST) times as long as the best.
+
+use std::cmp::Reverse;
+use std::collections::HashMap;
+
+use persistent_gemm::measure::Elements;
+use pgemm_ir::Element;
+use pgemm_kernels::Spec;
+use pgemm_plan::{
+    Config, Major, OperandAlignment, Plan, Precision, Problem, ReadyKernels, USUAL_SMS,
+    near_the_best,
+};
+use rayon::prelude::*;
+
+use crate::atlas::Population;
+use crate::error::Result;
+use crate::serving::serving_problems;
+
+/// Types for which kernels are shipped.
+#[derive(Clone, Copy, Debug)]
+pub struct ShippedTypes {
+    /// The types of operands and results, and the precision.
+    pub elements: Elements,
+    /// Another type of operands with the same kernels: they differ in one instruction.
+    twin: Option<Element>,
+}
+
+/// All types for which kernels are shipped, in the order of the tables. Results have the default
+/// type of their operands.
+pub const SHIPPED_TYPES: [ShippedTypes; 7] = {
+    const fn types(ab: Element, d: Element, twin: Option<Element>) -> ShippedTypes {
+        ShippedTypes { elements: Elements::new(ab, d), twin }
+    }
+    let fast = types(Element::E4m3, Element::Bf16, None);
+    let fast = Elements { precision: Precision::Fast, ..fast.elements };
+    [
+        types(Element::Bf16, Element::Bf16, Some(Element::F16)),
+        types(Element::Tf32, Element::F32, None),
+        types(Element::E4m3, Element::Bf16, Some(Element::E5m2)),
+        ShippedTypes { elements: fast, twin: None },
+        types(Element::S8, Element::S32, Some(Element::U8)),
+        types(Element::F64, Element::F64, None),
+        types(Element::F32, Element::F32, None),
+    ]
+};
+
+impl ShippedTypes {
+    fn config(&self) -> Config {
+        let mut config = Config::new(self.elements.a);
+        config.precision = Some(self.elements.precision);
+        config
+    }
+
+    /// The other type, with results of its default type.
+    fn of_twin(&self, twin: Element) -> ShippedTypes {
+        let Elements { a, d, precision, .. } = self.elements;
+        let d = if d == a { twin } else { d };
+        ShippedTypes { elements: Elements { precision, ..Elements::new(twin, d) }, twin: None }
+    }
+
+    /// The kernel of the other type, if there is one.
+    fn twin_of(&self, spec: Spec) -> Option<Spec> {
+        let twin = self.twin?;
+        let of = |element| if element == self.elements.a { twin } else { element };
+        Some(Spec { a: of(spec.a), b: of(spec.b), output: of(spec.output), ..spec })
+    }
+}
+
+/// The populations that are drawn from, with all majors of operands.
+const DRAWN: [Population; 3] = [Population::Eights, Population::SixtyFours, Population::Any];
+
+const MAJORS: [(Major, Major); 4] =
+    [(Major::K, Major::K), (Major::K, Major::N), (Major::M, Major::K), (Major::M, Major::N)];
+
+/// How kernels are chosen.
+#[derive(Clone, Copy, Debug)]
+pub struct Covering {
+    /// The seed of drawn problems.
+    pub seed: u64,
+    /// Problems of each drawn population and type.
+    pub count: usize,
+    /// The share of drawn problems, of all types together, and of the problems of models that the
+    /// kernels cover.
+    pub drawn: f64,
+    /// See `drawn`.
+    pub models: f64,
+}
+
+/// What a problem counts for.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Kind {
+    Drawn,
+    Models,
+    Serving,
+}
+
+/// Chooses the kernels to ship. All problems of serving are covered. `progress` is told what is done.
+///
+/// # Errors
+/// A file of models of this version is broken.
+pub fn choose_shipped(covering: &Covering, mut progress: impl FnMut(String)) -> Result<Vec<Spec>> {
+    let mut cover = Cover::default();
+    for types in &SHIPPED_TYPES {
+        for (kind, problems) in problems(types, covering.seed, covering.count)? {
+            let config = types.config();
+            let near = problems.par_iter().filter_map(|problem| near(problem, &config));
+            let near: Vec<Vec<Spec>> = near.collect();
+            near.into_iter().for_each(|specs| cover.add(kind, types, specs));
+        }
+        let count = cover.cases.len();
+        progress(format!("{}: {count} problems so far", types.elements.a));
+    }
+    let goals =
+        [(Kind::Serving, 1.0), (Kind::Drawn, covering.drawn), (Kind::Models, covering.models)];
+    for (kind, share) in goals {
+        cover.choose(kind, share);
+        progress(format!("{} kernels so far", cover.chosen.len()));
+    }
+    Ok(cover.chosen)
+}
+
+/// Problems, and the kernels that cover them.
+#[derive(Default)]
+struct Cover {
+    /// What each problem counts for, the numbers of the kernels that cover it, and whether one of
+    /// them is chosen.
+    cases: Vec<(Kind, Vec<usize>, bool)>,
+    /// Each kernel with the one of the other type, and the problems that it covers.
+    kernels: Vec<([Option<Spec>; 2], Vec<usize>)>,
+    numbers: HashMap<Spec, usize>,
+    chosen: Vec<Spec>,
+}
+
+impl Cover {
+    /// Adds a problem that these kernels cover.
+    fn add(&mut self, kind: Kind, types: &ShippedTypes, specs: Vec<Spec>) {
+        let case = self.cases.len();
+        let mut near = Vec::with_capacity(specs.len());
+        for spec in specs {
+            let number = *self.numbers.entry(spec).or_insert_with(|| {
+                self.kernels.push(([Some(spec), types.twin_of(spec)], vec![]));
+                self.kernels.len() - 1
+            });
+            self.kernels[number].1.push(case);
+            near.push(number);
+        }
+        self.cases.push((kind, near, false));
+    }
+
+    /// Chooses kernels, one by one, that cover the most problems of a kind that are left, until this
+    /// share of all is covered.
+    fn choose(&mut self, kind: Kind, share: f64) {
+        let Cover { cases, kernels, chosen, .. } = self;
+        let all = cases.iter().filter(|(of, ..)| *of == kind).count();
+        let mut left = 0;
+        let mut counts = vec![0usize; kernels.len()];
+        for (_, near, _) in cases.iter().filter(|(of, _, covered)| *of == kind && !covered) {
+            left += 1;
+            near.iter().for_each(|number| counts[*number] += 1);
+        }
+        while left as f64 > (1.0 - share) * all as f64 {
+            let most = (0..counts.len()).max_by_key(|number| (counts[*number], Reverse(*number)));
+            let Some(best) = most.filter(|best| counts[*best] > 0) else { return };
+            let (specs, covers) = &kernels[best];
+            chosen.extend(specs.iter().flatten());
+            for case in covers {
+                let (of, near, covered) = &mut cases[*case];
+                if !std::mem::replace(covered, true) && *of == kind {
+                    left -= 1;
+                    near.iter().for_each(|number| counts[*number] -= 1);
+                }
+            }
+        }
+    }
+}
+
+/// What the shipped kernels cover of a population, for one type of operands.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Coverage {
+    /// The types and the precision.
+    pub elements: Elements,
+    /// The population. `None` for the problems of serving.
+    pub population: Option<Population>,
+    /// The number of problems.
+    pub problems: usize,
+    /// The number of those for which the planner takes a shipped kernel.
+    pub covered: usize,
+}
+
+/// For how many problems the planner takes a kernel that is ready: of each population and each type,
+/// with problems drawn with this seed.
+///
+/// # Errors
+/// A file of models of this version is broken.
+pub fn coverage(ready: &ReadyKernels, seed: u64, count: usize) -> Result<Vec<Coverage>> {
+    let mut rows = Vec::new();
+    for types in &SHIPPED_TYPES {
+        let twin = types.twin.map(|twin| types.of_twin(twin));
+        for types in [Some(*types), twin].into_iter().flatten() {
+            let (elements, config) = (types.elements, types.config());
+            let populations = DRAWN.into_iter().chain([Population::Models]).map(Some);
+            for ((_, problems), population) in
+                problems(&types, seed, count)?.into_iter().zip(populations.chain([None]))
+            {
+                let takes =
+                    problems.par_iter().filter_map(|problem| takes(problem, &config, ready));
+                let takes: Vec<bool> = takes.collect();
+                let covered = takes.iter().filter(|takes| **takes).count();
+                rows.push(Coverage { elements, population, problems: takes.len(), covered });
+            }
+        }
+    }
+    Ok(rows)
+}
+
+/// Whether the planner takes a kernel that is ready. `None` if the types have no kernel for the
+/// majors.
+fn takes(problem: &Problem, config: &Config, ready: &ReadyKernels) -> Option<bool> {
+    let alignment = alignment(problem, config);
+    let plans = Plan::candidates_with(problem, config, USUAL_SMS, &(), alignment).ok()?;
+    Some(ready.contains(&plans.prefer_ready(ready).next()?.spec))
+}
+
+/// The problems of each kind.
+fn problems(types: &ShippedTypes, seed: u64, count: usize) -> Result<Vec<(Kind, Vec<Problem>)>> {
+    let elements = types.elements;
+    let of = |population: Population, seed, count| -> Result<Vec<Problem>> {
+        let problems = population.problems(seed, count, elements, &MAJORS)?;
+        Ok(problems.into_iter().map(|problem| problem.problem).collect())
+    };
+    let mut all = Vec::new();
+    for (number, population) in DRAWN.into_iter().enumerate() {
+        all.push((Kind::Drawn, of(population, seed + number as u64, count)?));
+    }
+    all.push((Kind::Models, of(Population::Models, seed, usize::MAX)?));
+    if matches!(elements.a, Element::Bf16 | Element::E4m3) {
+        let serving = serving_problems()?.into_iter().map(|layer| layer.problem).collect();
+        all.push((Kind::Serving, serving));
+    }
+    Ok(all)
+}
+
+/// The kernels that cover a problem. `None` if its types have no kernel for its majors.
+fn near(problem: &Problem, config: &Config) -> Option<Vec<Spec>> {
+    let near = near_the_best(problem, config, USUAL_SMS, alignment(problem, config)).ok()?;
+    Some(near.into_iter().map(|(spec, _)| spec).collect())
+}
+
+fn alignment(problem: &Problem, config: &Config) -> OperandAlignment {
+    /// Addresses at which operands begin in memory of their own.
+    const ALIGNED: u64 = 256;
+    OperandAlignment::of(problem, config, [ALIGNED; 2])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn few_kernels_that_cover_much_are_chosen_with_their_twins() {
+        let names = ["64x64x64-s6", "64x128x64-s6", "128x64x64-s6", "128x128x64-s6"];
+        let spec = |number: usize, element: &str| -> Spec {
+            format!("{element}-kk-{element}-{}-w1-c1x1", names[number]).parse().unwrap()
+        };
+        let [bf16, ..] = SHIPPED_TYPES;
+        let mut cover = Cover::default();
+        // Kernel 1 covers three problems, kernels 0 and 2 two of them, kernel 3 another one.
+        for near in [&[0, 1][..], &[0, 1, 2], &[1, 2], &[3]] {
+            let specs = near.iter().map(|number| spec(*number, "bf16")).collect();
+            cover.add(Kind::Drawn, &bf16, specs);
+        }
+        cover.choose(Kind::Drawn, 0.75);
+        assert_eq!(cover.chosen, [spec(1, "bf16"), spec(1, "f16")]);
+        cover.choose(Kind::Models, 1.0);
+        assert_eq!(cover.chosen.len(), 2);
+        cover.choose(Kind::Drawn, 1.0);
+        assert_eq!(cover.chosen[2..], [spec(3, "bf16"), spec(3, "f16")]);
+    }
+}
