@@ -5,6 +5,7 @@ mod atlas;
 mod autotune;
 mod bench;
 mod blocks;
+mod cubins;
 mod doctor;
 mod failure;
 mod interrupt;
@@ -95,6 +96,11 @@ enum Command {
     /// Look into the kernels: list, plan, show, PTX, check, load, emulate.
     #[command(subcommand)]
     Kernel(kernel::Command),
+    /// Choose and assemble the kernels that are shipped with a release.
+    ///
+    /// For people who make releases. See docs/architecture.md.
+    #[command(subcommand)]
+    Cubins(cubins::Command),
     /// Compute with CuTe layouts and draw them.
     ///
     /// The last line printed is the resulting layout in CuTe's notation.
@@ -131,6 +137,7 @@ fn main() -> ExitCode {
         Command::Regression(args) => regression::run(&args),
         Command::Autotune(args) => autotune::run(&args),
         Command::Kernel(command) => kernel::run(&command),
+        Command::Cubins(command) => cubins::run(&command),
         Command::Layout(args) => layout::run(&args),
         Command::Doctor(args) => doctor::run(&args),
     };

@@ -81,6 +81,8 @@ pub enum Outcome {
     Rebuilt,
     /// The report was built but not stored, because the cache is off or its folder is not writable.
     Disabled,
+    /// No report was needed: the kernel was assembled in advance.
+    Assembled,
 }
 
 /// The content of the cache, and its use by this process.

@@ -36,11 +36,13 @@
 //!
 //! | feature | what it adds |
 //! |---|---|
+//! | `cubins` | kernels that were assembled in advance, which need no compilation |
 //! | `cpu` | the CPU backend, the reference in higher precision, and error bounds |
 //! | `emulator` | the emulator backend |
 //! | `power` | readings of clocks, power and energy |
 //! | `tuner` | the autotuner and its measurements; it needs `cpu` |
 
+pub mod assembled;
 mod backend;
 pub mod cache;
 #[cfg(feature = "cpu")]

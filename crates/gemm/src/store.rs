@@ -1,17 +1,21 @@
 //! [`KernelStore`]: the kernels that are loaded on a device, shared by all GEMMs and engines of it.
-//! A kernel that is not loaded yet is compiled by the driver's JIT, which loads it in milliseconds
-//! where it is in the driver's own cache. Whether the JIT compiled it well is a verdict that the
-//! disk cache ([`JitCache`]) keeps from one process to the next.
+//! A kernel that was assembled in advance is loaded without generating any code. All others are
+//! compiled by the driver's JIT, which loads them in milliseconds where they are in the driver's own
+//! cache. Whether the JIT compiled a kernel well is a verdict that the disk cache ([`JitCache`])
+//! keeps from one process to the next.
 
 use std::collections::HashMap;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use pgemm_ir::Kernel;
+use pgemm_ir::{CtaShape, Kernel};
 use pgemm_kernels::{GemmKernel, RepackKernel, RepackSignature, RepackSpec, Signature, Spec};
+use pgemm_plan::ReadyKernels;
 use pgemm_ptx::ResourceReport;
 
+use crate::assembled::Assembled;
 use crate::cache::{CacheKey, JitCache, Outcome};
-use crate::driver::{self, Device, Function, LaunchConfig};
+use crate::driver::{self, Device, Function, LaunchConfig, Module};
 use crate::error::{Error, Result};
 
 /// A GEMM kernel on the device, launched or resident.
@@ -39,6 +43,9 @@ enum Stored {
 /// The kernels that are loaded on a device. They are unloaded with the last user of the store.
 pub struct KernelStore {
     device: Device,
+    assembled: Assembled,
+    /// Whether the driver refused a kernel that was assembled in advance.
+    refused: AtomicBool,
     verdicts: JitCache,
     kernels: Mutex<HashMap<Spec, Stored>>,
     repacks: Mutex<HashMap<RepackSpec, Arc<LoadedRepack>>>,
@@ -50,6 +57,8 @@ impl KernelStore {
     pub fn of(device: &Device) -> Arc<KernelStore> {
         device.shared(|| KernelStore {
             device: device.clone(),
+            assembled: Assembled::from_environment(),
+            refused: AtomicBool::new(false),
             verdicts: JitCache::from_environment(),
             kernels: Mutex::default(),
             repacks: Mutex::default(),
@@ -96,21 +105,53 @@ impl KernelStore {
         }
     }
 
+    /// The kernels that need no compilation, for the planner.
+    pub(crate) fn ready(&self) -> &ReadyKernels {
+        self.assembled.ready()
+    }
+
     fn load(&self, spec: &Spec) -> Result<(Stored, Outcome)> {
-        let GemmKernel { signature, kernel } = GemmKernel::build(spec)?;
-        let shape = signature.shape;
+        let name = spec.to_string();
         // A launch of a single CTA may ask for the most shared memory.
-        let smem_bytes = spec.launch_smem(shape.smem_bytes, 1, 1);
-        let (compiled, outcome) = self.compile(&spec.to_string(), &kernel, smem_bytes)?;
-        let stored = match compiled {
-            Ok(function) => {
-                let launch = LaunchConfig::new(shape, [shape.cluster, 1, 1]);
-                let resident_clusters = driver::max_active_clusters(&function, &launch)?;
-                Stored::Ready(Arc::new(LoadedKernel { signature, function, resident_clusters }))
+        let smem_bytes = |shape: CtaShape| spec.launch_smem(shape.smem_bytes, 1, 1);
+        if let Some(module) = self.load_assembled(&name) {
+            let signature = Signature::of(spec)?;
+            let function = module.function(&signature.name, smem_bytes(signature.shape))?;
+            return Ok((self.loaded(signature, function)?, Outcome::Assembled));
+        }
+        let GemmKernel { signature, kernel } = GemmKernel::build(spec)?;
+        let (compiled, outcome) = self.compile(&name, &kernel, smem_bytes(signature.shape))?;
+        match compiled {
+            Ok(function) => Ok((self.loaded(signature, function)?, outcome)),
+            Err(report) => Ok((Stored::Unclean(report), outcome)),
+        }
+    }
+
+    fn loaded(&self, signature: Signature, function: Function) -> Result<Stored> {
+        let shape = signature.shape;
+        let launch = LaunchConfig::new(shape, [shape.cluster, 1, 1]);
+        let resident_clusters = driver::max_active_clusters(&function, &launch)?;
+        Ok(Stored::Ready(Arc::new(LoadedKernel { signature, function, resident_clusters })))
+    }
+
+    /// A kernel that was assembled in advance. `None` if there is none, or none that this driver
+    /// takes.
+    fn load_assembled(&self, name: &str) -> Option<Module> {
+        let cubin = self.assembled.cubin(name)?;
+        // SAFETY: the checksums of the pack say that the cubin is what the assembler wrote.
+        match unsafe { driver::load_cubin(&self.device, &cubin) } {
+            Ok(module) => Some(module),
+            Err(error) => {
+                if !self.refused.swap(true, Ordering::Relaxed) {
+                    tracing::warn!(
+                        %error,
+                        "this driver does not take kernels that were assembled in advance, so they \
+                         are compiled"
+                    );
+                }
+                None
             }
-            Err(report) => Stored::Unclean(report),
-        };
-        Ok((stored, outcome))
+        }
     }
 
     /// A repack kernel, compiled and loaded if necessary.
@@ -121,13 +162,19 @@ impl KernelStore {
         if let Some(loaded) = lock(&self.repacks).get(&spec) {
             return Ok(loaded.clone());
         }
-        let RepackKernel { signature, kernel } = RepackKernel::build(spec)?;
-        let smem_bytes = signature.shape.smem_bytes;
-        let function = match self.compile(&kernel.name, &kernel, smem_bytes)?.0 {
-            Ok(function) => function,
-            Err(report) => return Err(Error::UncleanRepack { report: report.into() }),
+        let name = spec.name();
+        let loaded = if let Some(module) = self.load_assembled(&name) {
+            let signature = RepackSignature::of(spec)?;
+            let function = module.function(&name, signature.shape.smem_bytes)?;
+            LoadedRepack { signature, function }
+        } else {
+            let RepackKernel { signature, kernel } = RepackKernel::build(spec)?;
+            match self.compile(&name, &kernel, signature.shape.smem_bytes)?.0 {
+                Ok(function) => LoadedRepack { signature, function },
+                Err(report) => return Err(Error::UncleanRepack { report: report.into() }),
+            }
         };
-        let loaded = Arc::new(LoadedRepack { signature, function });
+        let loaded = Arc::new(loaded);
         lock(&self.repacks).insert(spec, loaded.clone());
         Ok(loaded)
     }

@@ -1,4 +1,5 @@
-//! Compilation of PTX by the driver's JIT, and the resource report from its log.
+//! Loading of kernels: compilation of PTX by the driver's JIT, with the resource report from its log,
+//! and cubins that were assembled in advance.
 
 use std::ffi::{CString, c_uint, c_void};
 use std::ptr;
@@ -70,6 +71,32 @@ pub fn compile(device: &Device, ptx: &str) -> Result<(Module, ResourceReport)> {
         return Err(Error::Jit { code, name: driver.name(code), log });
     }
     Ok((Module::from_raw(device, raw), ResourceReport::parse(&info)))
+}
+
+/// Loads a cubin.
+///
+/// # Errors
+/// [`Error::Driver`] if it is for another architecture, or newer than the driver.
+///
+/// # Safety
+/// The cubin must be a whole one that an assembler wrote. The driver trusts the lengths in it.
+pub unsafe fn load_cubin(device: &Device, cubin: &[u8]) -> Result<Module> {
+    let driver = device.driver();
+    let _current = device.enter()?;
+    let mut raw: sys::CUmodule = ptr::null_mut();
+    // SAFETY: the caller vouches for the cubin, which lives during the call. `raw` is a valid place,
+    // and there are no options.
+    let code = stream_waits::alone(device, "cuModuleLoadDataEx", || unsafe {
+        (driver.api().cuModuleLoadDataEx)(
+            &mut raw,
+            cubin.as_ptr().cast::<c_void>(),
+            0,
+            ptr::null_mut(),
+            ptr::null_mut(),
+        )
+    })?;
+    driver.check("cuModuleLoadDataEx", code)?;
+    Ok(Module::from_raw(device, raw))
 }
 
 /// Compiles PTX for `device` even if the driver has it in its own cache, so that the report is

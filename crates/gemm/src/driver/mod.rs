@@ -27,7 +27,7 @@ pub(crate) use capture::{CaptureInfo, Uncaptured};
 pub use device::{ContextRef, CurrentContext, Device, DeviceProperties};
 pub use graph::Graph;
 pub(crate) use host_signal::HostSignal;
-pub use jit::{compile, compile_with_report};
+pub use jit::{compile, compile_with_report, load_cubin};
 pub use launch::{LaunchConfig, launch, max_active_clusters};
 pub(crate) use mailbox::Mailbox;
 pub use memory::DeviceBuffer;

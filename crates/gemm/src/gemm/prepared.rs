@@ -182,10 +182,10 @@ impl Gemm {
         if let Some(prepared) = lock(&self.0.prepared).get(&key) {
             return Ok(prepared.clone());
         }
-        let Inner { device, config, picks, .. } = &*self.0;
+        let Inner { device, config, picks, store, .. } = &*self.0;
         let facts = device.properties();
         let plans = Plan::candidates_with(problem, config, facts, &**picks, alignment)?;
-        let prepared = self.prepare_first(problem, config, plans)?;
+        let prepared = self.prepare_first(problem, config, plans.prefer_ready(store.ready()))?;
         Ok(lock(&self.0.prepared).entry(key).or_insert(prepared).clone())
     }
 

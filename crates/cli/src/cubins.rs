@@ -1,0 +1,296 @@
+//! `pgemm cubins`: the kernels that are shipped with a release.
+
+use std::fmt::Write as _;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use persistent_gemm::Error;
+use persistent_gemm::assembled::generator;
+use pgemm_bench::{Coverage, Covering, choose_shipped, coverage};
+use pgemm_kernels::{GemmKernel, RepackKernel, RepackSpec, Spec};
+use pgemm_ptx::ptxas::Ptxas;
+
+use crate::Verdict;
+use crate::failure::Failure;
+use crate::output;
+use crate::usage::UsageError;
+
+#[derive(clap::Subcommand)]
+pub enum Command {
+    /// Choose the kernels to ship, and write the list.
+    ///
+    /// Few kernels are chosen that cover many problems: drawn ones, the layers of models, and those
+    /// of serving. A problem is covered by kernels that are estimated to take at most 5 % longer than
+    /// its best kernel. Prints for how many problems of another seed the planner takes one of them.
+    Choose(Choose),
+    /// Print for how many problems the planner takes a kernel of the list.
+    Coverage(CoverageArgs),
+    /// Assemble the kernels of the list into a pack.
+    ///
+    /// The library is then built with it. Needs ptxas (scripts/ptxas.sh installs it).
+    Assemble(Assemble),
+    /// Check that kernels of the list are generated as when it was written, and assemble cleanly.
+    Check(Check),
+}
+
+#[derive(clap::Args)]
+pub struct Choose {
+    /// Seed of the drawn problems.
+    #[arg(long, default_value_t = 1)]
+    seed: u64,
+    /// Problems of each drawn population and type.
+    #[arg(long, default_value_t = 4000)]
+    count: usize,
+    /// Share of drawn problems to cover, of all types together.
+    #[arg(long, default_value_t = 0.94)]
+    drawn: f64,
+    /// Share of the problems of models to cover.
+    #[arg(long, default_value_t = 0.985)]
+    models: f64,
+    /// The list.
+    #[arg(long, default_value = "crates/cubins/shipped.txt")]
+    out: PathBuf,
+}
+
+#[derive(clap::Args)]
+pub struct CoverageArgs {
+    /// Seed of the drawn problems.
+    #[arg(long, default_value_t = 2)]
+    seed: u64,
+    /// Problems of each drawn population and type.
+    #[arg(long, default_value_t = 1000)]
+    count: usize,
+    /// The list.
+    #[arg(long, default_value = "crates/cubins/shipped.txt")]
+    list: PathBuf,
+}
+
+#[derive(clap::Args)]
+pub struct Assemble {
+    /// The list.
+    #[arg(long, default_value = "crates/cubins/shipped.txt")]
+    list: PathBuf,
+    /// The pack.
+    #[arg(long, default_value = "crates/cubins/data/shipped.pack")]
+    out: PathBuf,
+    /// The most bytes that the pack may have.
+    #[arg(long, default_value_t = 9_000_000)]
+    most_bytes: usize,
+}
+
+#[derive(clap::Args)]
+pub struct Check {
+    /// Check every kernel N times the length of the list apart, from the one with the number SEED.
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    every: usize,
+    /// The number of the first kernel, modulo N.
+    #[arg(long, default_value_t = 0)]
+    seed: usize,
+    /// The list.
+    #[arg(long, default_value = "crates/cubins/shipped.txt")]
+    list: PathBuf,
+}
+
+/// Runs the command.
+///
+/// # Errors
+/// A file cannot be read or written, there is no assembler, or it does not take a kernel.
+pub fn run(command: &Command) -> Result<Verdict, Failure> {
+    match command {
+        Command::Choose(args) => choose(args),
+        Command::Coverage(args) => {
+            let names = read(&args.list)?.into_iter().map(|(name, _)| name);
+            print_coverage(names.collect(), args.seed, args.count)
+        }
+        Command::Assemble(args) => assemble(args),
+        Command::Check(args) => check(args),
+    }
+}
+
+fn choose(args: &Choose) -> Result<Verdict, Failure> {
+    let &Choose { seed, count, drawn, models, .. } = args;
+    let covering = Covering { seed, count, drawn, models };
+    let specs = choose_shipped(&covering, |done| output::note(&done))?;
+    let names = specs.iter().map(Spec::to_string).chain(RepackSpec::all().map(|spec| spec.name()));
+    let mut names: Vec<String> = names.collect();
+    names.sort();
+    let progress = output::progress(names.len());
+    let digits = in_parallel(&names, |name| {
+        progress.inc(1);
+        Ok(pgemm_cubins::digits(&ptx(name)?))
+    })?;
+    progress.finish_and_clear();
+    let mut list = format!(
+        "# The kernels that are shipped assembled, each with the first digits of the BLAKE3 hash of its\n\
+         # PTX. Written by:\n\
+         # pgemm cubins choose --seed {seed} --count {count} --drawn {drawn} --models {models}\n"
+    );
+    for (name, digits) in names.iter().zip(digits) {
+        writeln!(list, "{name} {digits}")?;
+    }
+    write(&args.out, list.as_bytes())?;
+    output::note(format_args!("{} kernels in {}", names.len(), args.out.display()));
+    print_coverage(names, seed + 1000, count / 4)
+}
+
+fn print_coverage(names: Vec<String>, seed: u64, count: usize) -> Result<Verdict, Failure> {
+    let ready = pgemm_bench::ReadyKernels::new(names);
+    let rows = coverage(&ready, seed, count)?;
+    let mut table = output::table(
+        ["types", "precision", "population", "problems", "covered"],
+        &["problems", "covered"],
+    );
+    let percent = |covered: usize, problems: usize| {
+        format!("{:.1} %", 100.0 * covered as f64 / problems.max(1) as f64)
+    };
+    let name = |row: &Coverage| {
+        row.population.map_or_else(|| "serving".to_owned(), |population| population.to_string())
+    };
+    for row in &rows {
+        table.add_row([
+            row.elements.a.to_string(),
+            row.elements.precision.to_string(),
+            name(row),
+            row.problems.to_string(),
+            percent(row.covered, row.problems),
+        ]);
+    }
+    for (of, which) in [("drawn", false), ("models", true)] {
+        let rows = rows.iter().filter(|row| row.population.is_some());
+        let of_kind = rows.filter(|row| (name(row) == "models") == which);
+        let (problems, covered) = of_kind.fold((0, 0), |(problems, covered), row| {
+            (problems + row.problems, covered + row.covered)
+        });
+        let all = ["all".to_owned(), String::new(), of.to_owned()];
+        table.add_row(all.into_iter().chain([problems.to_string(), percent(covered, problems)]));
+    }
+    output::print(&table)?;
+    Ok(Verdict::Fine)
+}
+
+fn assemble(args: &Assemble) -> Result<Verdict, Failure> {
+    let ptxas = Ptxas::find()?;
+    let assembler = format!("ptxas {}", ptxas.version()?);
+    let list = read(&args.list)?;
+    let progress = output::progress(list.len());
+    let kernels = in_parallel(&list, |(name, digits)| {
+        let ptx = ptx(name)?;
+        if pgemm_cubins::digits(&ptx) != *digits {
+            return Err(stale(name));
+        }
+        let (cubin, report) = ptxas.cubin(&ptx)?;
+        if !report.is_clean() {
+            return Err(
+                format!("{assembler} spoils {name}: {}", report.findings().join(", ")).into()
+            );
+        }
+        progress.inc(1);
+        Ok((name.clone(), cubin))
+    })?;
+    progress.finish_and_clear();
+    let bytes: usize = kernels.iter().map(|(_, cubin)| cubin.len()).sum();
+    output::note(format_args!("{} kernels of {bytes} bytes, which are packed now", kernels.len()));
+    let pack = pgemm_cubins::write(kernels, generator(), &assembler)?;
+    if pack.len() > args.most_bytes {
+        let (length, most) = (pack.len(), args.most_bytes);
+        return Err(format!("the pack has {length} bytes, and may have {most}").into());
+    }
+    write(&args.out, &pack)?;
+    output::note(format_args!("{} bytes in {}, by {assembler}", pack.len(), args.out.display()));
+    Ok(Verdict::Fine)
+}
+
+fn check(args: &Check) -> Result<Verdict, Failure> {
+    let ptxas = Ptxas::find()?;
+    let every = args.every.max(1);
+    let list: Vec<_> =
+        read(&args.list)?.into_iter().skip(args.seed % every).step_by(every).collect();
+    let progress = output::progress(list.len());
+    let findings = in_parallel(&list, |(name, digits)| {
+        progress.inc(1);
+        let ptx = ptx(name)?;
+        if pgemm_cubins::digits(&ptx) != *digits {
+            return Ok(Some(stale(name).to_string()));
+        }
+        let report = ptxas.assemble(&ptx)?;
+        Ok((!report.is_clean()).then(|| format!("{name}: {}", report.findings().join(", "))))
+    })?;
+    progress.finish_and_clear();
+    let findings: Vec<String> = findings.into_iter().flatten().collect();
+    for finding in &findings {
+        output::note(finding);
+    }
+    output::note(format_args!("{} kernels, {} findings", list.len(), findings.len()));
+    Ok(if findings.is_empty() { Verdict::Fine } else { Verdict::Wrong })
+}
+
+/// The PTX of the kernel with this name.
+fn ptx(name: &str) -> Result<String, Failure> {
+    let kernel = match RepackSpec::all().find(|spec| spec.name() == name) {
+        Some(spec) => RepackKernel::build(spec)?.kernel,
+        None => GemmKernel::build(&name.parse::<Spec>()?)?.kernel,
+    };
+    Ok(pgemm_ptx::emit(&kernel)?)
+}
+
+fn stale(name: &str) -> Failure {
+    format!(
+        "the list of shipped kernels is out of date: {name} is generated differently now. \
+         `pgemm cubins choose` writes it anew"
+    )
+    .into()
+}
+
+/// The names and digits of a list.
+fn read(path: &Path) -> Result<Vec<(String, String)>, Failure> {
+    let text =
+        fs::read_to_string(path).map_err(|source| Error::Io { path: path.to_owned(), source })?;
+    let mut list = vec![];
+    for (line, text) in (1..).zip(text.lines()) {
+        if text.starts_with('#') {
+            continue;
+        }
+        let Some((name, digits)) = text.split_once(' ') else {
+            let finding = "a line has a name and the digits of a hash".to_owned();
+            return Err(UsageError::KernelList { path: path.to_owned(), line, finding }.into());
+        };
+        list.push((name.to_owned(), digits.to_owned()));
+    }
+    Ok(list)
+}
+
+fn write(path: &Path, bytes: &[u8]) -> Result<(), Failure> {
+    Ok(fs::write(path, bytes).map_err(|source| Error::Io { path: path.to_owned(), source })?)
+}
+
+/// The results for all items, computed on all cores.
+fn in_parallel<T: Sync, R: Send>(
+    items: &[T],
+    compute: impl Fn(&T) -> Result<R, Failure> + Sync,
+) -> Result<Vec<R>, Failure> {
+    let next = AtomicUsize::new(0);
+    let work = || {
+        let mut done = vec![];
+        loop {
+            let index = next.fetch_add(1, Ordering::Relaxed);
+            let Some(item) = items.get(index) else { return Ok(done) };
+            // An error may not leave its thread, but its text may.
+            done.push((index, compute(item).map_err(|error| error.to_string())?));
+        }
+    };
+    let threads = std::thread::available_parallelism().map_or(1, usize::from);
+    let parts: Vec<Result<Vec<(usize, R)>, String>> = std::thread::scope(|scope| {
+        let threads: Vec<_> = (0..threads).map(|_| scope.spawn(&work)).collect();
+        let join = |thread: std::thread::ScopedJoinHandle<_>| {
+            thread.join().unwrap_or_else(|_| Err("a thread panicked".to_owned()))
+        };
+        threads.into_iter().map(join).collect()
+    });
+    let mut all = vec![];
+    for part in parts {
+        all.extend(part?);
+    }
+    all.sort_by_key(|(index, _)| *index);
+    Ok(all.into_iter().map(|(_, result)| result).collect())
+}
