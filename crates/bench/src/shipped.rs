@@ -16,7 +16,7 @@ use rayon::prelude::*;
 
 use crate::atlas::Population;
 use crate::error::Result;
-use crate::serving::serving_problems;
+use crate::serving::{ServingProblem, serving_problems};
 
 /// Types for which kernels are shipped.
 #[derive(Clone, Copy, Debug)]
@@ -51,6 +51,11 @@ impl ShippedTypes {
         let mut config = Config::new(self.elements.a);
         config.precision = Some(self.elements.precision);
         config
+    }
+
+    /// Whether the problems of serving have these types.
+    fn is_served(&self) -> bool {
+        matches!(self.elements.a, Element::Bf16 | Element::E4m3)
     }
 
     /// The other type, with results of its default type.
@@ -118,7 +123,25 @@ pub fn choose_shipped(covering: &Covering, mut progress: impl FnMut(String)) -> 
         cover.choose(kind, share);
         progress(format!("{} kernels so far", cover.chosen.len()));
     }
-    Ok(cover.chosen)
+    let mut chosen = cover.chosen;
+    add_picks_for_serving(&mut chosen)?;
+    Ok(chosen)
+}
+
+/// Adds the planner's picks for those problems of serving for which it takes no chosen kernel. It
+/// estimates fewer kernels than are looked at here, so its best may be another one.
+fn add_picks_for_serving(chosen: &mut Vec<Spec>) -> Result<()> {
+    let ready = ReadyKernels::new(chosen.iter().map(Spec::to_string));
+    for types in SHIPPED_TYPES.iter().filter(|types| types.is_served()) {
+        let config = types.config();
+        for ServingProblem { problem, .. } in serving_problems()? {
+            let Some(pick) = pick(&problem, &config, &ready) else { continue };
+            if !ready.contains(&pick) && !chosen.contains(&pick) {
+                chosen.extend([Some(pick), types.twin_of(pick)].into_iter().flatten());
+            }
+        }
+    }
+    Ok(())
 }
 
 /// Problems, and the kernels that cover them.
@@ -204,23 +227,22 @@ pub fn coverage(ready: &ReadyKernels, seed: u64, count: usize) -> Result<Vec<Cov
             for ((_, problems), population) in
                 problems(&types, seed, count)?.into_iter().zip(populations.chain([None]))
             {
-                let takes =
-                    problems.par_iter().filter_map(|problem| takes(problem, &config, ready));
-                let takes: Vec<bool> = takes.collect();
-                let covered = takes.iter().filter(|takes| **takes).count();
-                rows.push(Coverage { elements, population, problems: takes.len(), covered });
+                let picks = problems.par_iter().filter_map(|problem| pick(problem, &config, ready));
+                let picks: Vec<Spec> = picks.collect();
+                let covered = picks.iter().filter(|pick| ready.contains(pick)).count();
+                rows.push(Coverage { elements, population, problems: picks.len(), covered });
             }
         }
     }
     Ok(rows)
 }
 
-/// Whether the planner takes a kernel that is ready. `None` if the types have no kernel for the
+/// The kernel that the planner takes, if these are ready. `None` if the types have no kernel for the
 /// majors.
-fn takes(problem: &Problem, config: &Config, ready: &ReadyKernels) -> Option<bool> {
+fn pick(problem: &Problem, config: &Config, ready: &ReadyKernels) -> Option<Spec> {
     let alignment = alignment(problem, config);
     let plans = Plan::candidates_with(problem, config, USUAL_SMS, &(), alignment).ok()?;
-    Some(ready.contains(&plans.prefer_ready(ready).next()?.spec))
+    Some(plans.prefer_ready(ready).next()?.spec)
 }
 
 /// The problems of each kind.
@@ -235,7 +257,7 @@ fn problems(types: &ShippedTypes, seed: u64, count: usize) -> Result<Vec<(Kind, 
         all.push((Kind::Drawn, of(population, seed + number as u64, count)?));
     }
     all.push((Kind::Models, of(Population::Models, seed, usize::MAX)?));
-    if matches!(elements.a, Element::Bf16 | Element::E4m3) {
+    if types.is_served() {
         let serving = serving_problems()?.into_iter().map(|layer| layer.problem).collect();
         all.push((Kind::Serving, serving));
     }

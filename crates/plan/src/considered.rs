@@ -6,7 +6,7 @@
 mod bounds;
 
 use std::collections::HashMap;
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Mutex, OnceLock, PoisonError};
 
 use pgemm_ir::{Element, OperandMajor};
 use pgemm_kernels::{Cluster, Loader, OutputMajor, Spec, catalogue};
@@ -68,9 +68,11 @@ struct Tile {
     size: TileSize,
     least: LeastCycles,
     features: TileFeatures,
-    /// The tile in every cluster that is legal, and with every ring. Its bound and features are
-    /// those of the first one, or of one of which more CTAs work on an SM.
-    specs: Vec<RatedSpec>,
+    /// The spec that the bound and the features are of: one without clusters, or the first one, and
+    /// of these one of which the most CTAs work on an SM.
+    bounded: RatedSpec,
+    /// The tile in every cluster that is legal, and with every ring, when it has been estimated.
+    specs: OnceLock<Vec<RatedSpec>>,
 }
 
 /// All kernels of the rule for one [`Key`]: those that compute D, and those that compute its
@@ -94,8 +96,10 @@ impl Table {
 
     fn new(([a_type, b_type, output], precision, [a, b], [of_a, of_b]): Key) -> Table {
         let tiles = |operands, majors, loaders, d_major| {
-            let specs = catalogue::rule(operands, majors, loaders, d_major, output);
-            Tiles::new(specs.filter(|spec| Precision::of(spec) == precision))
+            let tiles = catalogue::rule_tiles(operands, majors, loaders, d_major, output);
+            let tiles = tiles.filter(|spec| Precision::of(spec) == precision);
+            let bounded = tiles.map(|spec| most_on_an_sm(spec, catalogue::with_rings(spec)));
+            Tiles::new(bounded.map(|bounded| (bounded, OnceLock::new())))
         };
         Table([
             tiles([a_type, b_type], (a, b), [of_a, of_b], OutputMajor::N),
@@ -108,7 +112,12 @@ impl Table {
         Table(sides.map(|mut specs| {
             // Those of one tile side by side.
             specs.sort_by_cached_key(|spec| (tile_of(spec).to_string(), spec.to_string()));
-            Tiles::new(specs)
+            let tiles = specs.chunk_by(|one, next| tile_of(one) == tile_of(next));
+            let rated = |specs: &[Spec]| {
+                let rated: Vec<_> = specs.iter().copied().map(RatedSpec::new).collect();
+                (most_on_an_sm(specs[0], specs.iter().copied()), OnceLock::from(rated))
+            };
+            Tiles::new(tiles.map(rated))
         }))
     }
 
@@ -217,24 +226,22 @@ impl Table {
 }
 
 impl Tiles {
-    /// The tiles of these specs. Those of one tile are side by side.
-    fn new(specs: impl IntoIterator<Item = Spec>) -> Tiles {
-        let rated: Vec<_> = specs.into_iter().map(RatedSpec::new).collect();
-        let tiles = rated.chunk_by(|one, next| tile_of(&one.spec) == tile_of(&next.spec));
-        // The first spec of each tile, or one of which more CTAs work on an SM.
-        let most = |specs: &[RatedSpec]| {
-            let more = |best: RatedSpec, rated: &RatedSpec| {
-                if rated.ctas_per_sm > best.ctas_per_sm { *rated } else { best }
-            };
-            specs.iter().fold(specs[0], more)
-        };
-        let bounded: Vec<_> = tiles.clone().map(most).collect();
+    /// The tiles with these specs for their bounds, and with all specs if these are known.
+    fn new(tiles: impl Iterator<Item = (RatedSpec, OnceLock<Vec<RatedSpec>>)>) -> Tiles {
+        let (bounded, specs): (Vec<RatedSpec>, Vec<_>) = tiles.unzip();
         let least = RatedSpec::least_cycles(&bounded);
-        let bounded = bounded.iter().zip(least);
+        let tiles = bounded.into_iter().zip(least).zip(specs);
         let tiles: Vec<Tile> =
-            tiles.zip(bounded).map(|(specs, of)| Tile::new(specs.to_vec(), of)).collect();
+            tiles.map(|((bounded, least), specs)| Tile::new(bounded, least, specs)).collect();
         Tiles { sizes: tiles.iter().map(|tile| tile.size).collect(), tiles }
     }
+}
+
+/// The first of these specs, or one of which more CTAs work on an SM.
+fn most_on_an_sm(first: Spec, others: impl Iterator<Item = Spec>) -> RatedSpec {
+    others.map(RatedSpec::new).fold(RatedSpec::new(first), |most, rated| {
+        if rated.ctas_per_sm > most.ctas_per_sm { rated } else { most }
+    })
 }
 
 /// A tile for a problem, with the features from which the trees correct its bound.
@@ -256,7 +263,7 @@ impl<'t> BoundedTile<'t> {
     /// are tiles would be half idle.
     fn specs(&self) -> impl Iterator<Item = &'t RatedSpec> + use<'t> {
         let [rows, columns] = self.tiles.map(|tiles| 2 * tiles.max(1));
-        self.tile.specs.iter().filter(move |rated| {
+        self.tile.specs().iter().filter(move |rated| {
             let Cluster { m, n } = rated.spec.cluster;
             u64::from(m) < rows && u64::from(n) < columns
         })
@@ -278,8 +285,7 @@ pub struct TileSample {
 }
 
 impl Tile {
-    /// The tile of these specs, one of which has this bound.
-    fn new(specs: Vec<RatedSpec>, (bounded, least): (&RatedSpec, LeastCycles)) -> Tile {
+    fn new(bounded: RatedSpec, least: LeastCycles, specs: OnceLock<Vec<RatedSpec>>) -> Tile {
         let tile = bounded.spec.tile;
         // Tiles have at most 256 rows, columns and elements along k.
         let size = TileSize {
@@ -288,7 +294,14 @@ impl Tile {
             k: tile.k.trailing_zeros() as u8,
             stage: least.stage,
         };
-        Tile { size, least, features: TileFeatures::new(&bounded.spec, &least), specs }
+        let features = TileFeatures::new(&bounded.spec, &least);
+        Tile { size, least, features, bounded, specs }
+    }
+
+    /// All specs of the tile.
+    fn specs(&self) -> &[RatedSpec] {
+        let rated = || catalogue::in_clusters(&self.bounded.spec).map(RatedSpec::new).collect();
+        self.specs.get_or_init(rated)
     }
 }
 

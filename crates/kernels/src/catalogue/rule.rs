@@ -39,6 +39,18 @@ const FEWEST_STAGES: u32 = 3;
 /// sums of these types are added up. `loaders` load A and B. Widths of tiles are all multiples of 8.
 pub fn rule(
     operands: [Element; 2],
+    majors: (OperandMajor, OperandMajor),
+    loaders: [Loader; 2],
+    d_major: OutputMajor,
+    output: Element,
+) -> impl Iterator<Item = Spec> {
+    let tiles = rule_tiles(operands, majors, loaders, d_major, output);
+    tiles.flat_map(|tile| in_clusters(&tile))
+}
+
+/// The tiles of the [`rule`], each as its kernel without clusters and with the deepest ring.
+pub fn rule_tiles(
+    operands: [Element; 2],
     (a_major, b_major): (OperandMajor, OperandMajor),
     loaders: [Loader; 2],
     d_major: OutputMajor,
@@ -76,17 +88,61 @@ pub fn rule(
             epilogue: EpilogueShape::NONE,
             source: WorkSource::Launch,
         };
-        (8..=256).step_by(8).flat_map(move |n| {
-            CLUSTERS.into_iter().flat_map(move |(along_m, along_n)| {
-                let cluster = Cluster { m: along_m, n: along_n };
-                let spec = Spec { tile: Tile { n, ..plain.tile }, cluster, ..plain };
-                let most = spec.most_stages().min(MOST_STAGES);
-                let of_pair = spec.most_stages_of_pair().filter(|stages| *stages < most);
-                let rings = [Some(most), of_pair].into_iter().flatten();
-                rings
-                    .map(move |stages| Spec { stages, ..spec })
-                    .filter(|spec| spec.stages >= FEWEST_STAGES && spec.validate().is_ok())
-            })
+        (8..=256).step_by(8).filter_map(move |n| {
+            let spec = Spec { tile: Tile { n, ..plain.tile }, ..plain };
+            with_rings(spec).next()
         })
     })
+}
+
+/// The kernels of the [`rule`] with the tile of a spec: those in every cluster, and with every ring.
+/// The first ones have no clusters.
+pub fn in_clusters(spec: &Spec) -> impl Iterator<Item = Spec> + use<> {
+    let spec = *spec;
+    let clusters = CLUSTERS.into_iter();
+    clusters.flat_map(move |(m, n)| with_rings(Spec { cluster: Cluster { m, n }, ..spec }))
+}
+
+/// A tile in a cluster with every ring of the [`rule`].
+pub fn with_rings(spec: Spec) -> impl Iterator<Item = Spec> + use<> {
+    let most = spec.most_stages().min(MOST_STAGES);
+    let of_pair = spec.most_stages_of_pair().filter(|stages| *stages < most);
+    let rings = [Some(most), of_pair].into_iter().flatten();
+    rings
+        .map(move |stages| Spec { stages, ..spec })
+        .filter(|spec| spec.stages >= FEWEST_STAGES && spec.validate().is_ok())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::catalogue::MAJORS;
+
+    #[test]
+    fn every_tile_that_fits_in_a_cluster_fits_without_one() {
+        for loaders in [[Loader::Tma; 2], [Loader::Threads, Loader::Tma], [Loader::Threads; 2]] {
+            let types = [
+                (Element::Bf16, Element::Bf16),
+                (Element::Tf32, Element::F32),
+                (Element::E4m3, Element::F32),
+                (Element::S8, Element::S32),
+            ];
+            let all = types.into_iter().flat_map(|types| MAJORS.map(|majors| (types, majors)));
+            for (((ab, output), majors), d_major) in
+                all.flat_map(|case| [OutputMajor::N, OutputMajor::M].map(|d| (case, d)))
+            {
+                let tiles: Vec<Spec> =
+                    rule_tiles([ab; 2], majors, loaders, d_major, output).collect();
+                for tile in &tiles {
+                    for n in (8..=256).step_by(8) {
+                        let spec = Spec { tile: Tile { n, ..tile.tile }, ..*tile };
+                        let known =
+                            tiles.iter().any(|tile| Spec { stages: tile.stages, ..spec } == *tile);
+                        let fits = in_clusters(&spec).next().is_some();
+                        assert_eq!(fits, known, "{spec}");
+                    }
+                }
+            }
+        }
+    }
 }
