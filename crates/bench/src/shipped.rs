@@ -3,7 +3,7 @@
 //! estimated to take at most [`NEAR_THE_BEST`](pgemm_plan::NEAR_THE_BEST) times as long as the best.
 
 use std::cmp::Reverse;
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use persistent_gemm::measure::Elements;
 use pgemm_ir::Element;
@@ -15,7 +15,7 @@ use pgemm_plan::{
 use rayon::prelude::*;
 
 use crate::atlas::Population;
-use crate::error::Result;
+use crate::error::{BenchError, Result};
 use crate::serving::{ServingProblem, serving_problems};
 
 /// Types for which kernels are shipped.
@@ -101,11 +101,16 @@ enum Kind {
     Serving,
 }
 
-/// Chooses the kernels to ship. All problems of serving are covered. `progress` is told what is done.
+/// Chooses the kernels to ship. All problems of serving are covered. `spoilt` returns those of some
+/// kernels that the assembler spoils; others are chosen instead. `progress` is told what is done.
 ///
 /// # Errors
-/// A file of models of this version is broken.
-pub fn choose_shipped(covering: &Covering, mut progress: impl FnMut(String)) -> Result<Vec<Spec>> {
+/// A file of models of this version is broken, or an error of `spoilt`.
+pub fn choose_shipped<E: From<BenchError>>(
+    covering: &Covering,
+    mut spoilt: impl FnMut(&[Spec]) -> Result<Vec<Spec>, E>,
+    mut progress: impl FnMut(String),
+) -> Result<Vec<Spec>, E> {
     let mut cover = Cover::default();
     for types in &SHIPPED_TYPES {
         for (kind, problems) in problems(types, covering.seed, covering.count)? {
@@ -119,13 +124,21 @@ pub fn choose_shipped(covering: &Covering, mut progress: impl FnMut(String)) -> 
     }
     let goals =
         [(Kind::Serving, 1.0), (Kind::Drawn, covering.drawn), (Kind::Models, covering.models)];
-    for (kind, share) in goals {
-        cover.choose(kind, share);
-        progress(format!("{} kernels so far", cover.chosen.len()));
+    loop {
+        cover.reset();
+        for (kind, share) in goals {
+            cover.choose(kind, share);
+            progress(format!("{} kernels so far", cover.chosen.len()));
+        }
+        let mut chosen = cover.chosen.clone();
+        add_picks_for_serving(&mut chosen)?;
+        let spoilt = spoilt(&chosen)?;
+        if spoilt.is_empty() {
+            return Ok(chosen);
+        }
+        progress(format!("{} kernels are spoilt, and others are chosen", spoilt.len()));
+        cover.spoilt.extend(spoilt);
     }
-    let mut chosen = cover.chosen;
-    add_picks_for_serving(&mut chosen)?;
-    Ok(chosen)
 }
 
 /// Adds the planner's picks for those problems of serving for which it takes no chosen kernel. It
@@ -154,6 +167,8 @@ struct Cover {
     kernels: Vec<([Option<Spec>; 2], Vec<usize>)>,
     numbers: HashMap<Spec, usize>,
     chosen: Vec<Spec>,
+    /// Kernels that must not be chosen.
+    spoilt: HashSet<Spec>,
 }
 
 impl Cover {
@@ -172,10 +187,16 @@ impl Cover {
         self.cases.push((kind, near, false));
     }
 
+    /// Forgets which kernels are chosen.
+    fn reset(&mut self) {
+        self.chosen.clear();
+        self.cases.iter_mut().for_each(|(.., covered)| *covered = false);
+    }
+
     /// Chooses kernels, one by one, that cover the most problems of a kind that are left, until this
     /// share of all is covered.
     fn choose(&mut self, kind: Kind, share: f64) {
-        let Cover { cases, kernels, chosen, .. } = self;
+        let Cover { cases, kernels, chosen, spoilt, .. } = self;
         let all = cases.iter().filter(|(of, ..)| *of == kind).count();
         let mut left = 0;
         let mut counts = vec![0usize; kernels.len()];
@@ -184,7 +205,12 @@ impl Cover {
             near.iter().for_each(|number| counts[*number] += 1);
         }
         while left as f64 > (1.0 - share) * all as f64 {
-            let most = (0..counts.len()).max_by_key(|number| (counts[*number], Reverse(*number)));
+            let usable = |number: &usize| {
+                kernels[*number].0.iter().flatten().all(|spec| !spoilt.contains(spec))
+            };
+            let most = (0..counts.len())
+                .filter(usable)
+                .max_by_key(|number| (counts[*number], Reverse(*number)));
             let Some(best) = most.filter(|best| counts[*best] > 0) else { return };
             let (specs, covers) = &kernels[best];
             chosen.extend(specs.iter().flatten());
@@ -299,5 +325,11 @@ mod tests {
         assert_eq!(cover.chosen.len(), 2);
         cover.choose(Kind::Drawn, 1.0);
         assert_eq!(cover.chosen[2..], [spec(3, "bf16"), spec(3, "f16")]);
+        // A kernel is not chosen if its twin is spoilt.
+        cover.spoilt.insert(spec(1, "f16"));
+        cover.reset();
+        cover.choose(Kind::Drawn, 0.75);
+        let both = |number| [spec(number, "bf16"), spec(number, "f16")];
+        assert_eq!(cover.chosen, [both(0), both(2)].concat());
     }
 }

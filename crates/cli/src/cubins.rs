@@ -1,5 +1,6 @@
 //! `pgemm cubins`: the kernels that are shipped with a release.
 
+use std::collections::HashMap;
 use std::fmt::Write as _;
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -22,7 +23,7 @@ pub enum Command {
     ///
     /// Few kernels are chosen that cover many problems: drawn ones, the layers of models, and those
     /// of serving. A problem is covered by kernels that are estimated to take at most 5 % longer than
-    /// its best kernel. Prints for how many problems of another seed the planner takes one of them.
+    /// its best kernel. All are assembled, and those that spill are replaced. Prints for how many problems of another seed the planner takes one of them.
     Choose(Choose),
     /// Print for how many problems the planner takes a kernel of the list.
     Coverage(CoverageArgs),
@@ -111,23 +112,50 @@ pub fn run(command: &Command) -> Result<Verdict, Failure> {
 fn choose(args: &Choose) -> Result<Verdict, Failure> {
     let &Choose { seed, count, drawn, models, .. } = args;
     let covering = Covering { seed, count, drawn, models };
-    let specs = choose_shipped(&covering, |done| output::note(&done))?;
-    let names = specs.iter().map(Spec::to_string).chain(RepackSpec::all().map(|spec| spec.name()));
-    let mut names: Vec<String> = names.collect();
+    let ptxas = Ptxas::find()?;
+    let assembler = format!("ptxas {}", ptxas.version()?);
+    // The digits of kernels that the assembler takes as they are.
+    let mut known: HashMap<String, String> = HashMap::new();
+    let mut assemble = |names: &[String]| -> Result<Vec<String>, Failure> {
+        let new: Vec<&String> = names.iter().filter(|name| !known.contains_key(*name)).collect();
+        let progress = output::progress(new.len());
+        let assembled = in_parallel(&new, |name| {
+            progress.inc(1);
+            let ptx = ptx(name)?;
+            let is_clean = ptxas.assemble(&ptx)?.is_clean();
+            Ok(is_clean.then(|| pgemm_cubins::digits(&ptx)))
+        })?;
+        progress.finish_and_clear();
+        let mut spoilt = vec![];
+        for (name, digits) in new.into_iter().zip(assembled) {
+            match digits {
+                Some(digits) => drop(known.insert(name.clone(), digits)),
+                None => spoilt.push(name.clone()),
+            }
+        }
+        for name in &spoilt {
+            output::note(format_args!("{assembler} spoils {name}"));
+        }
+        Ok(spoilt)
+    };
+    let spoilt = |specs: &[Spec]| -> Result<Vec<Spec>, Failure> {
+        let names: Vec<String> = specs.iter().map(Spec::to_string).collect();
+        Ok(assemble(&names)?.iter().filter_map(|name| name.parse().ok()).collect())
+    };
+    let specs = choose_shipped(&covering, spoilt, |done| output::note(&done))?;
+    let repacks: Vec<String> = RepackSpec::all().map(|spec| spec.name()).collect();
+    if let Some(name) = assemble(&repacks)?.first() {
+        return Err(format!("{assembler} spoils {name}").into());
+    }
+    let mut names: Vec<String> = specs.iter().map(Spec::to_string).chain(repacks).collect();
     names.sort();
-    let progress = output::progress(names.len());
-    let digits = in_parallel(&names, |name| {
-        progress.inc(1);
-        Ok(pgemm_cubins::digits(&ptx(name)?))
-    })?;
-    progress.finish_and_clear();
     let mut list = format!(
         "# The kernels that are shipped assembled, each with the first digits of the BLAKE3 hash of its\n\
          # PTX. Written by:\n\
          # pgemm cubins choose --seed {seed} --count {count} --drawn {drawn} --models {models}\n"
     );
-    for (name, digits) in names.iter().zip(digits) {
-        writeln!(list, "{name} {digits}")?;
+    for name in &names {
+        writeln!(list, "{name} {}", known[name])?;
     }
     write(&args.out, list.as_bytes())?;
     output::note(format_args!("{} kernels in {}", names.len(), args.out.display()));
