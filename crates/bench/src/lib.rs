@@ -57,7 +57,7 @@ pub use numbers::{
 pub use out_of_core::{OutOfCoreReport, OutOfCoreRow, out_of_core};
 pub use outcome::{ContestantSummary, Outcome, Row};
 pub use peer::CublasLtContestant;
-pub use pgemm_plan::ReadyKernels;
+pub use pgemm_plan::PreferredKernels;
 #[cfg(feature = "peers")]
 pub use regression::{
     LEAST_MEAN, LEAST_RATIO, Regression, RegressionKind, RegressionProblem, RegressionReport,

@@ -9,7 +9,7 @@ use persistent_gemm::measure::Elements;
 use pgemm_ir::Element;
 use pgemm_kernels::Spec;
 use pgemm_plan::{
-    Config, Major, OperandAlignment, Plan, Precision, Problem, ReadyKernels, USUAL_SMS,
+    Config, Major, OperandAlignment, Plan, Precision, PreferredKernels, Problem, USUAL_SMS,
     near_the_best,
 };
 use rayon::prelude::*;
@@ -144,12 +144,12 @@ pub fn choose_shipped<E: From<BenchError>>(
 /// Adds the planner's picks for those problems of serving for which it takes no chosen kernel. It
 /// estimates fewer kernels than are looked at here, so its best may be another one.
 fn add_picks_for_serving(chosen: &mut Vec<Spec>) -> Result<()> {
-    let ready = ReadyKernels::new(chosen.iter().map(Spec::to_string));
+    let preferred = PreferredKernels::new(chosen.iter().map(Spec::to_string));
     for types in SHIPPED_TYPES.iter().filter(|types| types.is_served()) {
         let config = types.config();
         for ServingProblem { problem, .. } in serving_problems()? {
-            let Some(pick) = pick(&problem, &config, &ready) else { continue };
-            if !ready.contains(&pick) && !chosen.contains(&pick) {
+            let Some((pick, _)) = pick(&problem, &config, &preferred) else { continue };
+            if !preferred.contains(&pick) && !chosen.contains(&pick) {
                 chosen.extend([Some(pick), types.twin_of(pick)].into_iter().flatten());
             }
         }
@@ -236,14 +236,17 @@ pub struct Coverage {
     pub problems: usize,
     /// The number of those for which the planner takes a shipped kernel.
     pub covered: usize,
+    /// How many times as long as with the best kernels all problems are estimated to take, as a
+    /// geometric mean.
+    pub cost: f64,
 }
 
-/// For how many problems the planner takes a kernel that is ready: of each population and each type,
+/// For how many problems the planner takes a preferred kernel: of each population and each type,
 /// with problems drawn with this seed.
 ///
 /// # Errors
 /// A file of models of this version is broken.
-pub fn coverage(ready: &ReadyKernels, seed: u64, count: usize) -> Result<Vec<Coverage>> {
+pub fn coverage(preferred: &PreferredKernels, seed: u64, count: usize) -> Result<Vec<Coverage>> {
     let mut rows = Vec::new();
     for types in &SHIPPED_TYPES {
         let twin = types.twin.map(|twin| types.of_twin(twin));
@@ -253,22 +256,28 @@ pub fn coverage(ready: &ReadyKernels, seed: u64, count: usize) -> Result<Vec<Cov
             for ((_, problems), population) in
                 problems(&types, seed, count)?.into_iter().zip(populations.chain([None]))
             {
-                let picks = problems.par_iter().filter_map(|problem| pick(problem, &config, ready));
-                let picks: Vec<Spec> = picks.collect();
-                let covered = picks.iter().filter(|pick| ready.contains(pick)).count();
-                rows.push(Coverage { elements, population, problems: picks.len(), covered });
+                let picks =
+                    problems.par_iter().filter_map(|problem| pick(problem, &config, preferred));
+                let picks: Vec<(Spec, f64)> = picks.collect();
+                let covered = picks.iter().filter(|(pick, _)| preferred.contains(pick)).count();
+                let mean = picks.iter().map(|(_, cost)| cost.ln()).sum::<f64>();
+                let cost = (mean / picks.len().max(1) as f64).exp();
+                let problems = picks.len();
+                rows.push(Coverage { elements, population, problems, covered, cost });
             }
         }
     }
     Ok(rows)
 }
 
-/// The kernel that the planner takes, if these are ready. `None` if the types have no kernel for the
-/// majors.
-fn pick(problem: &Problem, config: &Config, ready: &ReadyKernels) -> Option<Spec> {
+/// The kernel that the planner takes if these are preferred, and how many times as long as the best it is
+/// estimated to take. `None` if the types have no kernel for the majors.
+fn pick(problem: &Problem, config: &Config, preferred: &PreferredKernels) -> Option<(Spec, f64)> {
     let alignment = alignment(problem, config);
     let plans = Plan::candidates_with(problem, config, USUAL_SMS, &(), alignment).ok()?;
-    Some(plans.prefer_ready(ready).next()?.spec)
+    let mut plans = plans.prefer(preferred);
+    let cost = plans.cost_of_preference();
+    Some((plans.next()?.spec, cost))
 }
 
 /// The problems of each kind.

@@ -163,11 +163,11 @@ fn choose(args: &Choose) -> Result<Verdict, Failure> {
 }
 
 fn print_coverage(names: Vec<String>, seed: u64, count: usize) -> Result<Verdict, Failure> {
-    let ready = pgemm_bench::ReadyKernels::new(names);
-    let rows = coverage(&ready, seed, count)?;
+    let preferred = pgemm_bench::PreferredKernels::new(names);
+    let rows = coverage(&preferred, seed, count)?;
     let mut table = output::table(
-        ["types", "precision", "population", "problems", "covered"],
-        &["problems", "covered"],
+        ["types", "precision", "population", "problems", "covered", "longer"],
+        &["problems", "covered", "longer"],
     );
     let percent = |covered: usize, problems: usize| {
         format!("{:.1} %", 100.0 * covered as f64 / problems.max(1) as f64)
@@ -182,6 +182,7 @@ fn print_coverage(names: Vec<String>, seed: u64, count: usize) -> Result<Verdict
             name(row),
             row.problems.to_string(),
             percent(row.covered, row.problems),
+            format!("{:.2} %", 100.0 * (row.cost - 1.0)),
         ]);
     }
     for (of, which) in [("drawn", false), ("models", true)] {
@@ -191,7 +192,8 @@ fn print_coverage(names: Vec<String>, seed: u64, count: usize) -> Result<Verdict
             (problems + row.problems, covered + row.covered)
         });
         let all = ["all".to_owned(), String::new(), of.to_owned()];
-        table.add_row(all.into_iter().chain([problems.to_string(), percent(covered, problems)]));
+        let last = [problems.to_string(), percent(covered, problems), String::new()];
+        table.add_row(all.into_iter().chain(last));
     }
     output::print(&table)?;
     Ok(Verdict::Fine)

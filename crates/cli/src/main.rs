@@ -19,6 +19,7 @@ mod parse;
 mod plot;
 mod regression;
 mod run;
+mod startup;
 mod stream;
 mod suite;
 mod usage;
@@ -101,6 +102,12 @@ enum Command {
     /// For people who make releases. See docs/architecture.md.
     #[command(subcommand)]
     Cubins(cubins::Command),
+    /// Measure how long new processes take until their products are ready.
+    ///
+    /// Both kernel caches are empty. The first product, new values of m in a linear layer, and the
+    /// layers of four language models are prepared with the kernels that were assembled in advance,
+    /// and without them.
+    Startup(startup::Args),
     /// Compute with CuTe layouts and draw them.
     ///
     /// The last line printed is the resulting layout in CuTe's notation.
@@ -138,6 +145,7 @@ fn main() -> ExitCode {
         Command::Autotune(args) => autotune::run(&args),
         Command::Kernel(command) => kernel::run(&command),
         Command::Cubins(command) => cubins::run(&command),
+        Command::Startup(args) => startup::run(&args),
         Command::Layout(args) => layout::run(&args),
         Command::Doctor(args) => doctor::run(&args),
     };

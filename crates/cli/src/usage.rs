@@ -36,6 +36,22 @@ pub enum UsageError {
         epilogue: Epilogue,
     },
 
+    /// A process that the command started failed.
+    #[error("a process of `pgemm {what}` failed ({status}); what it wrote is above")]
+    Child {
+        /// The command.
+        what: &'static str,
+        /// How it ended.
+        status: String,
+    },
+
+    /// This build has no shipped kernels.
+    #[error(
+        "this build has no kernels that were assembled in advance: make them with `pgemm cubins \
+         assemble` and build again"
+    )]
+    NoShippedKernels,
+
     /// A line of a list of problems and kernels cannot be read.
     #[error("{}, line {line}: {finding}", path.display())]
     KernelList {

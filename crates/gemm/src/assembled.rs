@@ -1,10 +1,15 @@
-//! [`Assembled`]: kernels that were assembled in advance. They are launched without generating or
-//! compiling any code.
+//! Kernels that were assembled in advance. They are launched without generating or compiling any
+//! code.
+//!
+//! A release is shipped with the kernels of a list. The planner prefers kernels of the list to others
+//! that are estimated to be slightly faster, so that few kernels serve many problems. It does so in
+//! builds without these kernels, too: the same problems are computed by the same kernels, which are
+//! then compiled when they are first used.
 
 use std::sync::{Arc, LazyLock};
 
 use pgemm_cubins::Pack;
-use pgemm_plan::ReadyKernels;
+use pgemm_plan::PreferredKernels;
 
 /// The environment variable that turns kernels off that were assembled in advance if it is `off`.
 pub const VARIABLE: &str = "PGEMM_CUBINS";
@@ -19,11 +24,17 @@ pub fn generator() -> &'static str {
     &GENERATOR
 }
 
+/// The kernels that the planner prefers: those of the list of shipped kernels.
+pub fn preferred() -> &'static PreferredKernels {
+    static PREFERRED: LazyLock<PreferredKernels> =
+        LazyLock::new(|| PreferredKernels::new(pgemm_cubins::list().map(|(name, _)| name)));
+    &PREFERRED
+}
+
 /// Kernels that were assembled in advance.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Assembled {
     packs: Vec<Arc<Pack>>,
-    ready: Arc<ReadyKernels>,
 }
 
 impl Assembled {
@@ -31,10 +42,7 @@ impl Assembled {
     /// they are not used.
     pub(crate) fn from_environment() -> Assembled {
         static SHIPPED: LazyLock<Assembled> = LazyLock::new(|| match shipped() {
-            Ok(pack) => {
-                let names: Vec<String> = pack.names().map(str::to_owned).collect();
-                Assembled { packs: vec![Arc::new(pack)], ready: Arc::new(ReadyKernels::new(names)) }
-            }
+            Ok(pack) => Assembled { packs: vec![Arc::new(pack)] },
             Err(why) => {
                 tracing::debug!("kernels are compiled when they are first used: {why}");
                 Assembled::default()
@@ -46,9 +54,9 @@ impl Assembled {
         SHIPPED.clone()
     }
 
-    /// The kernels, for the planner.
-    pub(crate) fn ready(&self) -> &ReadyKernels {
-        &self.ready
+    /// Whether there is a kernel of this name.
+    pub(crate) fn has(&self, name: &str) -> bool {
+        self.packs.iter().any(|pack| pack.contains(name))
     }
 
     /// The cubin of a kernel, if there is one that is not damaged.

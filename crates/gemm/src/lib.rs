@@ -42,6 +42,7 @@
 //! | `power` | readings of clocks, power and energy |
 //! | `tuner` | the autotuner and its measurements; it needs `cpu` |
 
+pub mod ahead;
 pub mod assembled;
 mod backend;
 pub mod cache;
@@ -74,7 +75,7 @@ mod workspace;
 
 pub use device_matrix::DeviceMatrix;
 pub use error::{CpuError, Error, MatrixError, NumericsError, Result};
-pub use gemm::{CallerWorkspace, Gemm, Preparation, Prepared, RunRequest};
+pub use gemm::{CallerWorkspace, Gemm, Preparation, Prepared, RunRequest, WarmUp};
 pub use matrix::HostMatrix;
 #[cfg(feature = "cpu")]
 pub use numerics::{Accumulation, Check, Comparison, ErrorModel, Reference, WorstElement};

@@ -10,7 +10,6 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use pgemm_ir::{CtaShape, Kernel};
 use pgemm_kernels::{GemmKernel, RepackKernel, RepackSignature, RepackSpec, Signature, Spec};
-use pgemm_plan::ReadyKernels;
 use pgemm_ptx::ResourceReport;
 
 use crate::assembled::Assembled;
@@ -24,6 +23,8 @@ pub(crate) struct LoadedKernel {
     pub(crate) function: Function,
     /// Number of clusters that can be resident at the same time.
     pub(crate) resident_clusters: u32,
+    /// Whether it was assembled in advance.
+    assembled: bool,
 }
 
 /// A repack kernel on the device.
@@ -105,9 +106,15 @@ impl KernelStore {
         }
     }
 
-    /// The kernels that need no compilation, for the planner.
-    pub(crate) fn ready(&self) -> &ReadyKernels {
-        self.assembled.ready()
+    /// Whether the kernel of a spec is loaded, or was assembled in advance.
+    pub(crate) fn has(&self, spec: &Spec) -> bool {
+        lock(&self.kernels).contains_key(spec) || self.assembled.has(&spec.to_string())
+    }
+
+    /// Whether the kernel of a spec is loaded and was assembled in advance.
+    pub fn is_assembled(&self, spec: &Spec) -> bool {
+        let kernels = lock(&self.kernels);
+        matches!(kernels.get(spec), Some(Stored::Ready(kernel)) if kernel.assembled)
     }
 
     fn load(&self, spec: &Spec) -> Result<(Stored, Outcome)> {
@@ -117,21 +124,22 @@ impl KernelStore {
         if let Some(module) = self.load_assembled(&name) {
             let signature = Signature::of(spec)?;
             let function = module.function(&signature.name, smem_bytes(signature.shape))?;
-            return Ok((self.loaded(signature, function)?, Outcome::Assembled));
+            return Ok((self.loaded(signature, function, true)?, Outcome::Assembled));
         }
         let GemmKernel { signature, kernel } = GemmKernel::build(spec)?;
         let (compiled, outcome) = self.compile(&name, &kernel, smem_bytes(signature.shape))?;
         match compiled {
-            Ok(function) => Ok((self.loaded(signature, function)?, outcome)),
+            Ok(function) => Ok((self.loaded(signature, function, false)?, outcome)),
             Err(report) => Ok((Stored::Unclean(report), outcome)),
         }
     }
 
-    fn loaded(&self, signature: Signature, function: Function) -> Result<Stored> {
+    fn loaded(&self, signature: Signature, function: Function, assembled: bool) -> Result<Stored> {
         let shape = signature.shape;
         let launch = LaunchConfig::new(shape, [shape.cluster, 1, 1]);
         let resident_clusters = driver::max_active_clusters(&function, &launch)?;
-        Ok(Stored::Ready(Arc::new(LoadedKernel { signature, function, resident_clusters })))
+        let kernel = LoadedKernel { signature, function, resident_clusters, assembled };
+        Ok(Stored::Ready(Arc::new(kernel)))
     }
 
     /// A kernel that was assembled in advance. `None` if there is none, or none that this driver

@@ -17,8 +17,8 @@ use crate::heuristic::{RatedSpec, Shape, SpecGroup};
 use crate::layout::Major;
 use crate::operands::{OperandAlignment, PlannedProblem};
 use crate::precision::Precision;
+use crate::preferred::PreferredKernels;
 use crate::problem::Problem;
-use crate::ready::ReadyKernels;
 
 /// All combinations of element types of A, B and D that have kernels.
 pub fn types() -> impl Iterator<Item = [Element; 3]> {
@@ -79,14 +79,14 @@ fn rated_direct(
 }
 
 /// The direct kernels that are worth estimating for a problem as its kernel sees it: those with no
-/// block of lines too many and the widest loads that its strides allow, and that are `ready` if such
-/// are given.
+/// block of lines too many and the widest loads that its strides allow, and that are preferred, if
+/// preferred ones are given.
 pub(crate) fn direct_for<'t>(
     PlannedProblem { problem, config, .. }: &PlannedProblem,
-    ready: Option<&'t ReadyKernels>,
+    preferred: Option<&'t PreferredKernels>,
 ) -> impl Iterator<Item = &'t RatedSpec> + use<'t> {
     let (operands, output) = (config.operands(), config.output_dtype());
-    let is_ready = are_ready(config, ready);
+    let is_preferred = are_preferred(config, preferred);
     let Problem { m, n, k, a, b, batch, .. } = *problem;
     let majors = (operand_major(a.major), operand_major(b.major));
     let widths = [
@@ -100,7 +100,7 @@ pub(crate) fn direct_for<'t>(
     all.iter().filter(move |rated| {
         let tile = rated.spec.tile;
         let fits = tile.m as usize <= m && tile.n as usize <= n && tile.k as usize <= k;
-        fits && is_ready(&rated.spec)
+        fits && is_preferred(&rated.spec)
     })
 }
 
@@ -157,57 +157,60 @@ pub(crate) fn rated_for(
 
 /// The rated specs that are worth estimating for a problem as its kernel sees it: those of the rule,
 /// or all that the catalogue lists if the rule has none of these types. They include specs that swap
-/// A and B, unless the config says which ones are wanted. Of all these, only the `ready` ones are
-/// returned if such are given.
+/// A and B, unless the config says which ones are wanted. Of all these, only the preferred ones
+/// are returned if such are given.
 pub(crate) fn considered_for<'t>(
     planned: &PlannedProblem,
     shape: Shape,
     device: DeviceFacts,
-    ready: Option<&'t ReadyFor<'t>>,
+    preferred: Option<&'t PreferredFor<'t>>,
 ) -> Vec<SpecGroup<Specs<'t>>> {
     let PlannedProblem { problem, config, .. } = planned;
     let Config { swapped, split, .. } = *config;
     let Some(key) = key_of(planned) else {
         let (operands, output) = (config.operands(), config.output_dtype());
         let specs = rated_for(problem, operands, output, config.precision(), swapped);
-        let is_ready = are_ready(config, ready.map(|ready| ready.kernels));
+        let is_preferred = are_preferred(config, preferred.map(|preferred| preferred.kernels));
         let specs = specs.map(|rated| -> &'t RatedSpec { rated });
-        let specs = Box::new(specs.filter(move |rated| is_ready(&rated.spec)));
+        let specs = Box::new(specs.filter(move |rated| is_preferred(&rated.spec)));
         return vec![SpecGroup { specs, least: None }];
     };
-    let table = match ready {
+    let table = match preferred {
         None => Some(Table::of(key)),
-        Some(ready) => ready.tables.get(&key).map(|table| &**table),
+        Some(preferred) => preferred.tables.get(&key).map(|table| &**table),
     };
     table.map(|table| table.considered(shape, device, swapped, split)).unwrap_or_default()
 }
 
-/// The kernels that are ready for a problem.
-pub(crate) struct ReadyFor<'t> {
-    pub(crate) kernels: &'t ReadyKernels,
+/// The preferred kernels for a problem.
+pub(crate) struct PreferredFor<'t> {
+    pub(crate) kernels: &'t PreferredKernels,
     /// Those of the rule, for each way to access the operands.
     tables: HashMap<Key, Arc<Table>>,
 }
 
-impl<'t> ReadyFor<'t> {
+impl<'t> PreferredFor<'t> {
     /// The kernels for a problem with these ways to access its operands.
-    pub(crate) fn new(kernels: &'t ReadyKernels, accesses: &[PlannedProblem]) -> ReadyFor<'t> {
+    pub(crate) fn new(
+        kernels: &'t PreferredKernels,
+        accesses: &[PlannedProblem],
+    ) -> PreferredFor<'t> {
         let table = |planned: &PlannedProblem| {
             let key = key_of(planned)?;
             Some((key, kernels.table(key, planned.config.epilogue.shape())?))
         };
-        ReadyFor { kernels, tables: accesses.iter().filter_map(table).collect() }
+        PreferredFor { kernels, tables: accesses.iter().filter_map(table).collect() }
     }
 }
 
-/// Whether the kernel of a spec without its epilogue is one of the `ready` ones with it, or whether
-/// none are given.
-fn are_ready<'t>(
+/// Whether the kernel of a spec without its epilogue is a preferred one with it, or whether none are
+/// given.
+fn are_preferred<'t>(
     config: &Config,
-    ready: Option<&'t ReadyKernels>,
+    preferred: Option<&'t PreferredKernels>,
 ) -> impl Fn(&Spec) -> bool + use<'t> {
     let epilogue = config.epilogue.shape();
-    move |spec| ready.is_none_or(|ready| ready.contains(&Spec { epilogue, ..*spec }))
+    move |spec| preferred.is_none_or(|preferred| preferred.contains(&Spec { epilogue, ..*spec }))
 }
 
 /// More rated specs than [`considered_for`] returns, most of which are not worth estimating for a

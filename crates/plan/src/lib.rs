@@ -30,8 +30,8 @@ mod layout;
 mod operands;
 mod plan;
 mod precision;
+mod preferred;
 mod problem;
-mod ready;
 mod split;
 mod tuning;
 
@@ -50,7 +50,7 @@ pub use operands::{
 pub use pgemm_ir::Element;
 pub use plan::{Candidates, NEAR_THE_BEST, Plan, near_the_best};
 pub use precision::{Precision, UnknownPrecision, is_default as is_default_precision};
+pub use preferred::PreferredKernels;
 pub use problem::{Problem, Spans};
-pub use ready::ReadyKernels;
 pub use split::{MAX_SPLITS, Split, UnknownSplit};
 pub use tuning::{KeyBatch, ProblemKey, TunedChoice, TunedChoices};

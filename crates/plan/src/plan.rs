@@ -10,7 +10,9 @@ use pgemm_ir::Element;
 use pgemm_kernels::{EpilogueShape, L2Policies, L2Policy, Spec, SpecError};
 use serde::Serialize;
 
-use crate::catalogue::{ReadyFor, check_types, considered_for, direct_for, many_for, specs_for};
+use crate::catalogue::{
+    PreferredFor, check_types, considered_for, direct_for, many_for, specs_for,
+};
 use crate::choice::Choice;
 use crate::config::Config;
 use crate::decomposition::Decomposition;
@@ -20,8 +22,8 @@ use crate::heuristic::{self, Access, Ranking, Shape};
 use crate::layout::Major;
 use crate::operands::{OperandAccesses, OperandAlignment, PlannedProblem};
 use crate::precision::Precision;
+use crate::preferred::PreferredKernels;
 use crate::problem::Problem;
-use crate::ready::ReadyKernels;
 use crate::split::Split;
 use crate::tuning::{ProblemKey, TunedChoices};
 
@@ -32,8 +34,8 @@ const MAX_EXTENT: usize = i32::MAX as usize;
 /// fewer than 2^31 CTAs.
 const MAX_BATCH: usize = 1 << 28;
 
-/// A kernel that is ready is preferred to a faster one that has to be compiled if it is estimated to
-/// take at most so many times as long.
+/// A preferred kernel is taken instead of a faster one if it is estimated to take at most so many times
+/// as long.
 pub const NEAR_THE_BEST: f64 = 1.05;
 
 /// Estimates that are corrected for each way to access the operands, when all kernels near the best
@@ -91,7 +93,8 @@ impl Plan {
         let majors = |spec| Choice::plain(spec).majors();
         let (a_major, b_major) = config.spec.map_or((Major::K, Major::K), majors);
         let problem = Problem::new(64, 64, 64, a_major, b_major);
-        Plan::candidates(&problem, config, device).map(|_| ())
+        let search = Search::new(&problem, config, device.into(), OperandAlignment::ALIGNED)?;
+        search.asked().map(|_| ())
     }
 
     /// Checks that there are kernels for a config's types, and that they take the scalars of a
@@ -210,11 +213,13 @@ impl Plan {
 pub struct Candidates {
     search: Search,
     tuned: Option<Plan>,
-    /// A plan that comes before the heuristic's first, since its kernel is ready.
-    ready: Option<Plan>,
+    /// The plan of a preferred kernel that comes before the heuristic's first one.
+    preferred: Option<Plan>,
     first: Option<Plan>,
     /// The estimated cycles of the first plan, if the heuristic has ranked it.
     least: f64,
+    /// The estimate of `preferred` over that of the first plan.
+    cost: f64,
     ranking: Option<Ranking<'static>>,
 }
 
@@ -225,75 +230,54 @@ impl Candidates {
         device: DeviceFacts,
         alignment: OperandAlignment,
     ) -> Result<Self> {
-        problem.validate()?;
-        for (what, extent) in [("m", problem.m), ("n", problem.n), ("k", problem.k)] {
-            if extent > MAX_EXTENT {
-                return Err(PlanError::Overflow { what, limit: MAX_EXTENT as u64 });
-            }
-        }
-        if problem.batch.count > MAX_BATCH {
-            return Err(PlanError::Overflow { what: "the batch", limit: MAX_BATCH as u64 });
-        }
-        let search = Search {
-            accesses: PlannedProblem::candidates(problem, config, alignment),
-            direct: direct_access(problem, config),
-            device: device.limited_to(config.sms),
-        };
-        let PlannedProblem { problem, config, .. } = &search.accesses[0];
-        let (operands @ [a, b], output) = (config.operands(), config.output_dtype());
-        config.check_precision()?;
-        config.check_epilogue()?;
-        check_types(problem, operands, output)?;
-        check_swapped(&search.accesses)?;
-        let (mut first, mut least, mut ranking) = (None, f64::INFINITY, None);
-        if let Some(choice) = by_name(&search.accesses, search.device)? {
-            first = search.plan(choice, "as asked");
-        } else if config.shapes_kernel() {
-            // Requested tiles are tiles of D itself, unless swapped operands are requested.
-            let swapped = Some(config.swapped.unwrap_or_default());
-            let precision = config.precision();
-            let base = search.accesses.iter().find_map(|planned| {
-                let mut specs = specs_for(&planned.problem, operands, output, precision, swapped);
-                Some((planned, specs.next()?))
+        let search = Search::new(problem, config, device, alignment)?;
+        if let Some(first) = search.asked()? {
+            let (first, least) = (Some(first), f64::INFINITY);
+            return Ok(Candidates {
+                search,
+                tuned: None,
+                preferred: None,
+                first,
+                least,
+                cost: 1.0,
+                ranking: None,
             });
-            let Some((planned, base)) = base else {
-                return Err(SpecError::Types { a, b, output }.into());
-            };
-            let (spec, raster, why) = knobs::by_knobs(&base, config)?;
-            let shape = Shape::of_planned(planned);
-            let choice = choice_for(spec, shape, config, search.device, raster);
-            first = search.plan(choice, &why);
-        } else {
-            let mut ranked = search.ranking(None);
-            if ranked.is_empty() {
-                return Err(SpecError::Types { a, b, output }.into());
-            }
-            if let Some((plan, cycles)) = search.next_ranked(&mut ranked, "by the heuristic") {
-                (first, least) = (Some(plan), cycles);
-            }
-            ranking = Some(ranked);
         }
-        if first.is_none() {
-            return Err(TOO_MANY_TILES);
+        let mut ranking = search.ranking(None);
+        if ranking.is_empty() {
+            let PlannedProblem { config, .. } = &search.accesses[0];
+            let ([a, b], output) = (config.operands(), config.output_dtype());
+            return Err(SpecError::Types { a, b, output }.into());
         }
-        Ok(Candidates { search, tuned: None, ready: None, first, least, ranking })
+        let first = search.next_ranked(&mut ranking, "by the heuristic");
+        let (first, least) = first.ok_or(TOO_MANY_TILES)?;
+        let (first, ranking) = (Some(first), Some(ranking));
+        Ok(Candidates { search, tuned: None, preferred: None, first, least, cost: 1.0, ranking })
     }
 
-    /// Puts a plan first whose kernel is ready to be launched, if it is estimated to take at most
-    /// [`NEAR_THE_BEST`] times as long as the best. A tuned plan and plans that the config asks for
+    /// Puts the best plan with a preferred kernel first, if it is estimated to take at most
+    /// [`NEAR_THE_BEST`] times as long as the best of all. A tuned plan and plans that the config asks for
     /// stay first.
-    pub fn prefer_ready(mut self, ready: &ReadyKernels) -> Candidates {
-        let is_ready = |plan: &Plan| ready.contains(&plan.spec);
-        if self.ranking.is_none() || self.tuned.is_some() || self.first.iter().any(is_ready) {
+    pub fn prefer(mut self, preferred: &PreferredKernels) -> Candidates {
+        let is_preferred = |plan: &Plan| preferred.contains(&plan.spec);
+        if self.ranking.is_none() || self.tuned.is_some() || self.first.iter().any(is_preferred) {
             return self;
         }
-        let ready = ReadyFor::new(ready, &self.search.accesses);
-        let mut ranking = self.search.ranking(Some(&ready));
-        let why = "by the heuristic, of the kernels that are ready";
+        let preferred = PreferredFor::new(preferred, &self.search.accesses);
+        let mut ranking = self.search.ranking(Some(&preferred));
+        let why = "by the heuristic, of the preferred kernels";
         let found = self.search.next_ranked(&mut ranking, why);
         let near = found.filter(|(_, cycles)| *cycles <= NEAR_THE_BEST * self.least);
-        self.ready = near.map(|(plan, _)| plan);
+        if let Some((plan, cycles)) = near {
+            (self.preferred, self.cost) = (Some(plan), cycles / self.least);
+        }
         self
+    }
+
+    /// How many times as long as the best plan the one with a preferred kernel is estimated to take.
+    /// It is 1 if the best comes first.
+    pub fn cost_of_preference(&self) -> f64 {
+        self.cost
     }
 }
 
@@ -301,7 +285,7 @@ impl Iterator for Candidates {
     type Item = Plan;
 
     fn next(&mut self) -> Option<Plan> {
-        let known = [&mut self.tuned, &mut self.ready, &mut self.first];
+        let known = [&mut self.tuned, &mut self.preferred, &mut self.first];
         let known = known.into_iter().find_map(Option::take);
         let ranked =
             || Some(self.search.next_ranked(self.ranking.as_mut()?, "by the heuristic")?.0);
@@ -320,19 +304,75 @@ struct Search {
 }
 
 impl Search {
-    /// The choices of the kernels that are worth estimating, or of those of them that are ready.
-    fn ranking<'t>(&self, ready: Option<&'t ReadyFor<'t>>) -> Ranking<'t> {
+    /// Checks a problem and a config, and looks for the ways to access the operands.
+    fn new(
+        problem: &Problem,
+        config: &Config,
+        device: DeviceFacts,
+        alignment: OperandAlignment,
+    ) -> Result<Search> {
+        problem.validate()?;
+        for (what, extent) in [("m", problem.m), ("n", problem.n), ("k", problem.k)] {
+            if extent > MAX_EXTENT {
+                return Err(PlanError::Overflow { what, limit: MAX_EXTENT as u64 });
+            }
+        }
+        if problem.batch.count > MAX_BATCH {
+            return Err(PlanError::Overflow { what: "the batch", limit: MAX_BATCH as u64 });
+        }
+        let search = Search {
+            accesses: PlannedProblem::candidates(problem, config, alignment),
+            direct: direct_access(problem, config),
+            device: device.limited_to(config.sms),
+        };
+        let PlannedProblem { problem, config, .. } = &search.accesses[0];
+        let (operands, output) = (config.operands(), config.output_dtype());
+        config.check_precision()?;
+        config.check_epilogue()?;
+        check_types(problem, operands, output)?;
+        check_swapped(&search.accesses)?;
+        Ok(search)
+    }
+
+    /// The plan that the config asks for. `None` if it leaves the kernel to the planner.
+    fn asked(&self) -> Result<Option<Plan>> {
+        let PlannedProblem { config, .. } = &self.accesses[0];
+        if let Some(choice) = by_name(&self.accesses, self.device)? {
+            return self.plan(choice, "as asked").map(Some).ok_or(TOO_MANY_TILES);
+        }
+        if !config.shapes_kernel() {
+            return Ok(None);
+        }
+        // Requested tiles are tiles of D itself, unless swapped operands are requested.
+        let swapped = Some(config.swapped.unwrap_or_default());
+        let (operands @ [a, b], output) = (config.operands(), config.output_dtype());
+        let precision = config.precision();
+        let base = self.accesses.iter().find_map(|planned| {
+            let mut specs = specs_for(&planned.problem, operands, output, precision, swapped);
+            Some((planned, specs.next()?))
+        });
+        let Some((planned, base)) = base else {
+            return Err(SpecError::Types { a, b, output }.into());
+        };
+        let (spec, raster, why) = knobs::by_knobs(&base, config)?;
+        let shape = Shape::of_planned(planned);
+        let choice = choice_for(spec, shape, config, self.device, raster);
+        self.plan(choice, &why).map(Some).ok_or(TOO_MANY_TILES)
+    }
+
+    /// The choices of the kernels that are worth estimating, or of the preferred ones of them.
+    fn ranking<'t>(&self, preferred: Option<&'t PreferredFor<'t>>) -> Ranking<'t> {
         let device = self.device;
         let Config { split, dependent_launch, .. } = self.accesses[0].config;
         let access = |planned: &PlannedProblem| {
             let shape = Shape::of_planned(planned);
-            let groups = considered_for(planned, shape, device, ready);
+            let groups = considered_for(planned, shape, device, preferred);
             Access { groups, shape, before: planned.repack_cycles() }
         };
         let all = self.accesses.iter().map(access).collect();
         let mut ranking = Ranking::of_accesses(all, device, split, dependent_launch);
         if let Some(planned) = &self.direct {
-            let specs = direct_for(planned, ready.map(|ready| ready.kernels));
+            let specs = direct_for(planned, preferred.map(|preferred| preferred.kernels));
             ranking.add_direct(specs, Shape::of_planned(planned), device, dependent_launch);
         }
         ranking

@@ -40,7 +40,7 @@ impl Future for Ticket {
             }
         };
         let polled = signal.poll(context);
-        if polled.is_ready() {
+        if polled.is_preferred() {
             self.signal = None;
         }
         polled

@@ -4,6 +4,7 @@
 mod device;
 mod prepared;
 mod run;
+mod warm;
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -20,6 +21,7 @@ use prepared::PlanKey;
 
 pub use prepared::{Preparation, Prepared};
 pub use run::RunRequest;
+pub use warm::WarmUp;
 
 /// Device memory that the caller gives a launch as its workspace: see
 /// [`RunRequest::with_workspace`].

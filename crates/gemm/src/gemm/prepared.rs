@@ -4,10 +4,12 @@ use std::sync::{Arc, Mutex};
 
 use pgemm_kernels::RepackSignature;
 use pgemm_plan::{
-    Batch, Choice, Config, Major, OperandAlignment, OperandLayout, Plan, PlannedProblem, Problem,
+    Batch, Candidates, Choice, Config, Major, OperandAlignment, OperandLayout, Plan,
+    PlannedProblem, Problem,
 };
 
 use super::{Gemm, Inner, lock};
+use crate::assembled::preferred;
 use crate::cache::Outcome;
 use crate::error::{Error, Result};
 use crate::sequence::Sequence;
@@ -182,11 +184,21 @@ impl Gemm {
         if let Some(prepared) = lock(&self.0.prepared).get(&key) {
             return Ok(prepared.clone());
         }
-        let Inner { device, config, picks, store, .. } = &*self.0;
+        let plans = self.plans(problem, alignment)?;
+        let prepared = self.prepare_first(problem, &self.0.config, plans)?;
+        Ok(lock(&self.0.prepared).entry(key).or_insert(prepared).clone())
+    }
+
+    /// The plans for a problem, best first.
+    pub(super) fn plans(
+        &self,
+        problem: &Problem,
+        alignment: OperandAlignment,
+    ) -> Result<Candidates> {
+        let Inner { device, config, picks, .. } = &*self.0;
         let facts = device.properties();
         let plans = Plan::candidates_with(problem, config, facts, &**picks, alignment)?;
-        let prepared = self.prepare_first(problem, config, plans.prefer_ready(store.ready()))?;
-        Ok(lock(&self.0.prepared).entry(key).or_insert(prepared).clone())
+        Ok(plans.prefer(preferred()))
     }
 
     /// Prepares the first of these plans whose kernel the driver does not spoil.
@@ -208,7 +220,7 @@ impl Gemm {
     /// # Errors
     /// [`Error::UncleanKernel`] if the driver spoils its kernel, and what else keeps it from being
     /// launched.
-    fn prepare_plan(
+    pub(super) fn prepare_plan(
         &self,
         problem: &Problem,
         planned: PlannedProblem,

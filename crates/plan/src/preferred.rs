@@ -1,4 +1,4 @@
-//! [`ReadyKernels`]: kernels that can be launched without being compiled.
+//! [`PreferredKernels`]: kernels that the planner prefers to others that are hardly faster.
 
 use std::borrow::Cow;
 use std::collections::HashMap;
@@ -10,27 +10,28 @@ use pgemm_kernels::{EpilogueShape, OutputMajor, Spec, SpecHead, WorkSource};
 use crate::considered::{Key, Table};
 use crate::precision::Precision;
 
-/// Kernels that are ready to be launched. The planner prefers one of these to a kernel that has to
-/// be compiled if both are estimated to take about the same time ([`NEAR_THE_BEST`]).
+/// Kernels that the planner prefers to others, for example since they need no compilation. It takes
+/// the best one of these if it is estimated to take at most [`NEAR_THE_BEST`] times as long as the
+/// best of all.
 ///
 /// [`NEAR_THE_BEST`]: crate::NEAR_THE_BEST
 #[derive(Default)]
-pub struct ReadyKernels {
+pub struct PreferredKernels {
     /// The names of their specs, sorted. A name becomes a spec when a table needs it.
     names: Vec<Cow<'static, str>>,
     /// Those of the catalogue's rule with an epilogue, which is left out of the specs of a table.
     tables: Mutex<HashMap<(Key, EpilogueShape), Option<Arc<Table>>>>,
 }
 
-impl ReadyKernels {
+impl PreferredKernels {
     /// The kernels of the specs with these names. Names that no spec has count for nothing.
-    pub fn new<N: Into<Cow<'static, str>>>(names: impl IntoIterator<Item = N>) -> ReadyKernels {
+    pub fn new<N: Into<Cow<'static, str>>>(names: impl IntoIterator<Item = N>) -> PreferredKernels {
         let mut names: Vec<Cow<str>> = names.into_iter().map(N::into).collect();
         names.sort();
-        ReadyKernels { names, tables: Mutex::default() }
+        PreferredKernels { names, tables: Mutex::default() }
     }
 
-    /// Whether the kernel of a spec is ready.
+    /// Whether the kernel of a spec is one of them.
     pub fn contains(&self, spec: &Spec) -> bool {
         let name = spec.to_string();
         self.names.binary_search_by(|known| (**known).cmp(&name)).is_ok()
@@ -82,9 +83,9 @@ impl ReadyKernels {
     }
 }
 
-impl fmt::Debug for ReadyKernels {
+impl fmt::Debug for PreferredKernels {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "ReadyKernels({})", self.len())
+        write!(f, "PreferredKernels({})", self.len())
     }
 }
 
@@ -95,14 +96,14 @@ mod tests {
 
     const SMS: u32 = 132;
 
-    fn plans(problem: &Problem, config: &Config, ready: &ReadyKernels) -> Vec<Plan> {
+    fn plans(problem: &Problem, config: &Config, preferred: &PreferredKernels) -> Vec<Plan> {
         let alignment = OperandAlignment::ALIGNED;
         let plans = Plan::candidates_with(problem, config, SMS, &(), alignment).unwrap();
-        plans.prefer_ready(ready).collect()
+        plans.prefer(preferred).collect()
     }
 
     #[test]
-    fn a_ready_kernel_comes_first_if_it_is_near_the_best() {
+    fn a_preferred_kernel_comes_first_if_it_is_near_the_best() {
         let config = Config::new(Element::Bf16);
         let problem = Problem::new(1000, 1304, 2048, Major::K, Major::N);
         let alignment = OperandAlignment::ALIGNED;
@@ -112,30 +113,32 @@ mod tests {
         let (other, ratio) = *near.iter().rev().find(|(spec, _)| *spec != best.spec).unwrap();
         assert!(ratio <= NEAR_THE_BEST);
         let far = "bf16-kn-bf16-64x8x64-s16-w1-c1x1".to_owned();
-        let ready = ReadyKernels::new([other.to_string(), far.clone()]);
-        assert!(ready.contains(&other) && !ready.contains(&best.spec) && ready.len() == 2);
-        let with_ready = plans(&problem, &config, &ready);
-        assert_eq!(with_ready[0].spec, other);
+        let preferred = PreferredKernels::new([other.to_string(), far.clone()]);
+        assert!(
+            preferred.contains(&other) && !preferred.contains(&best.spec) && preferred.len() == 2
+        );
+        let with_preferred = plans(&problem, &config, &preferred);
+        assert_eq!(with_preferred[0].spec, other);
         // The best follows, and what follows it.
-        assert_eq!(with_ready[1], best);
+        assert_eq!(with_preferred[1], best);
         // A kernel that takes much longer is not preferred, and the best is as good as it is.
         for names in [vec![far.clone()], vec![far, best.spec.to_string()]] {
-            assert_eq!(plans(&problem, &config, &ReadyKernels::new(names))[0], best);
+            assert_eq!(plans(&problem, &config, &PreferredKernels::new(names))[0], best);
         }
     }
 
     #[test]
-    fn kernels_of_other_types_and_majors_are_not_ready() {
+    fn kernels_of_other_types_and_majors_are_not_preferred() {
         let config = Config::new(Element::Bf16);
         let problem = Problem::new(1000, 1304, 2048, Major::K, Major::N);
         let best = Plan::best(&problem, &config, SMS).unwrap();
         let others = ["f16-kn-f16-128x128x64-s6-p2-c1x1", "bf16-kk-bf16-128x128x64-s6-p2-c1x1"];
-        let ready = ReadyKernels::new(others.map(str::to_owned));
-        assert_eq!(plans(&problem, &config, &ready)[0], best);
+        let preferred = PreferredKernels::new(others.map(str::to_owned));
+        assert_eq!(plans(&problem, &config, &preferred)[0], best);
     }
 
     #[test]
-    fn kernels_of_f32_and_f64_can_be_ready() {
+    fn kernels_of_f32_and_f64_can_be_preferred() {
         for element in [Element::F32, Element::F64] {
             let config = Config::new(element);
             let problem = Problem::new(1000, 1304, 2048, Major::K, Major::N);
@@ -143,8 +146,8 @@ mod tests {
             let near = crate::near_the_best(&problem, &config, SMS, alignment).unwrap();
             let best = Plan::best(&problem, &config, SMS).unwrap();
             let (other, _) = near.into_iter().find(|(spec, _)| *spec != best.spec).unwrap();
-            let ready = ReadyKernels::new([other.to_string()]);
-            assert_eq!(plans(&problem, &config, &ready)[0].spec, other, "{element}");
+            let preferred = PreferredKernels::new([other.to_string()]);
+            assert_eq!(plans(&problem, &config, &preferred)[0].spec, other, "{element}");
         }
     }
 }

@@ -1,0 +1,64 @@
+//! Kernels that are compiled before they are needed. The driver compiles one kernel at a time in a
+//! process, so several processes of the command `pgemm` do it. They leave the kernels in the
+//! driver's cache, from which this process loads them in milliseconds.
+
+use std::env;
+use std::path::PathBuf;
+use std::process::{Child, Command, Stdio};
+use std::thread;
+
+use pgemm_kernels::Spec;
+
+/// The environment variable with the path of the command `pgemm`; the default is the first one on
+/// `PATH`. If it is empty, this process compiles alone.
+pub const VARIABLE: &str = "PGEMM_PROGRAM";
+
+/// Fewest kernels for which processes are started. A process needs its own context of the device,
+/// which takes about as long as a kernel.
+const FEWEST: usize = 4;
+
+/// Most processes: each has its own context, which takes some hundred megabytes of the device.
+const MOST_PROCESSES: usize = 16;
+
+/// Compiles kernels for a device in several processes, if there are enough kernels, cores, and the
+/// command. A kernel that they cannot compile is compiled when it is needed.
+pub(crate) fn compile(specs: &[Spec], device: u32) {
+    let cores = thread::available_parallelism().map_or(1, usize::from);
+    let processes = cores.min(MOST_PROCESSES).min(specs.len() / 2);
+    let Some(program) = program().filter(|_| specs.len() >= FEWEST && processes > 1) else {
+        return;
+    };
+    let start = |part: usize| -> Option<Child> {
+        let mut command = Command::new(&program);
+        command.args(["kernel", "load", "--device", &device.to_string()]);
+        command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+        command.args(specs.iter().skip(part).step_by(processes).map(Spec::to_string));
+        match command.spawn() {
+            Ok(child) => Some(child),
+            Err(error) => {
+                tracing::warn!(
+                    program = %program.display(),
+                    %error,
+                    "kernels are compiled in one process: {VARIABLE} names no program that runs"
+                );
+                None
+            }
+        }
+    };
+    let children: Vec<Child> = (0..processes).map_while(start).collect();
+    for mut child in children {
+        if let Err(error) = child.wait() {
+            tracing::warn!(%error, "a process that compiles kernels was lost");
+        }
+    }
+}
+
+/// The command `pgemm`.
+fn program() -> Option<PathBuf> {
+    if let Some(path) = env::var_os(VARIABLE) {
+        return Some(PathBuf::from(path)).filter(|path| !path.as_os_str().is_empty());
+    }
+    let path = env::var_os("PATH")?;
+    let name = format!("pgemm{}", env::consts::EXE_SUFFIX);
+    env::split_paths(&path).map(|folder| folder.join(&name)).find(|path| path.is_file())
+}
