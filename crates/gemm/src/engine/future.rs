@@ -40,7 +40,7 @@ impl Future for Ticket {
             }
         };
         let polled = signal.poll(context);
-        if polled.is_preferred() {
+        if polled.is_ready() {
             self.signal = None;
         }
         polled
