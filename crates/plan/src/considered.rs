@@ -98,13 +98,17 @@ impl Table {
         let tiles = |operands, majors, loaders, d_major| {
             let tiles = catalogue::rule_tiles(operands, majors, loaders, d_major, output);
             let tiles = tiles.filter(|spec| Precision::of(spec) == precision);
-            let bounded = tiles.map(|spec| most_on_an_sm(spec, catalogue::with_rings(spec)));
+            let bounded = tiles.filter_map(|spec| most_on_an_sm(catalogue::with_rings(spec)));
             Tiles::new(bounded.map(|bounded| (bounded, OnceLock::new())))
         };
-        Table([
-            tiles([a_type, b_type], (a, b), [of_a, of_b], OutputMajor::N),
-            tiles([b_type, a_type], (b, a), [of_b, of_a], OutputMajor::M),
-        ])
+        // A program waits for its first table, so a thread makes each side.
+        std::thread::scope(|scope| {
+            let swapped =
+                scope.spawn(|| tiles([b_type, a_type], (b, a), [of_b, of_a], OutputMajor::M));
+            let plain = tiles([a_type, b_type], (a, b), [of_a, of_b], OutputMajor::N);
+            let swapped = swapped.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+            Table([plain, swapped])
+        })
     }
 
     /// The table of some kernels of a key: of those that compute D, and of the others.
@@ -115,9 +119,9 @@ impl Table {
             let tiles = specs.chunk_by(|one, next| tile_of(one) == tile_of(next));
             let rated = |specs: &[Spec]| {
                 let rated: Vec<_> = specs.iter().copied().map(RatedSpec::new).collect();
-                (most_on_an_sm(specs[0], specs.iter().copied()), OnceLock::from(rated))
+                Some((most_on_an_sm(specs.iter().copied())?, OnceLock::from(rated)))
             };
-            Tiles::new(tiles.map(rated))
+            Tiles::new(tiles.filter_map(rated))
         }))
     }
 
@@ -238,10 +242,9 @@ impl Tiles {
 }
 
 /// The first of these specs, or one of which more CTAs work on an SM.
-fn most_on_an_sm(first: Spec, others: impl Iterator<Item = Spec>) -> RatedSpec {
-    others.map(RatedSpec::new).fold(RatedSpec::new(first), |most, rated| {
-        if rated.ctas_per_sm > most.ctas_per_sm { rated } else { most }
-    })
+fn most_on_an_sm(all: impl Iterator<Item = Spec>) -> Option<RatedSpec> {
+    all.map(RatedSpec::new)
+        .reduce(|most, rated| if rated.ctas_per_sm > most.ctas_per_sm { rated } else { most })
 }
 
 /// A tile for a problem, with the features from which the trees correct its bound.

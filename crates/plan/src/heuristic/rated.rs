@@ -11,7 +11,7 @@ use super::placement::{RunChoice, TilePlacement};
 use super::registers::RegisterModel;
 use super::shape::Shape;
 use super::short::Short;
-use super::trees::{Trees, corrections};
+use super::trees::{MOST_LANES, Trees, corrections};
 use super::wgmma::{LeastCycles, TileCycles, WgmmaModel};
 use crate::choice::Choice;
 use crate::device::DeviceFacts;
@@ -185,13 +185,15 @@ impl RatedSpec {
     fn corrections(&self, all: &[[Short; FEATURES]]) -> Vec<f64> {
         let (trees, network) = (self.trees(), self.network());
         let mut found = Vec::with_capacity(all.len());
-        for some in all.chunks(LANES) {
-            let features = filled(some);
-            let of_trees = corrections::<_, LANES, LANES>(trees, features);
-            let of_network = network.map(|network| network.corrections(features));
-            found.extend((0..some.len()).map(|index| {
-                combined(of_trees[index], of_network.map(|of_network| of_network[index]))
-            }));
+        for some in all.chunks(MOST_LANES) {
+            let of_trees = corrections::<_, MOST_LANES, MOST_LANES>(trees, filled(some));
+            for (some, of_trees) in some.chunks(LANES).zip(of_trees.chunks(LANES)) {
+                let of_network = network.map(|network| network.corrections(filled(some)));
+                let of_network =
+                    |index| of_network.map(|of_network: [f64; LANES]| of_network[index]);
+                let found_by_both = |index| combined(of_trees[index], of_network(index));
+                found.extend((0..some.len()).map(found_by_both));
+            }
         }
         found
     }

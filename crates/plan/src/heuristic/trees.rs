@@ -29,8 +29,7 @@ const LEAVES: usize = 1 << DEPTH;
 const MOST_FEATURES: usize = 64;
 
 /// The most choices whose leaves are looked up at once. A vector register holds 16 bits for each.
-#[cfg(target_arch = "x86_64")]
-const MOST_LANES: usize = 32;
+pub(super) const MOST_LANES: usize = 32;
 
 /// Bytes of a tree in the file.
 const TREE_BYTES: usize = 3 * DEPTH + 1 + LEAVES;
