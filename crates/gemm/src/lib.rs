@@ -65,6 +65,7 @@ pub mod numerics;
 mod operands;
 pub mod outofcore;
 pub mod power;
+mod recent;
 mod sequence;
 pub mod stats;
 mod store;

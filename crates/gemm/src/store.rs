@@ -16,6 +16,10 @@ use crate::assembled::Assembled;
 use crate::cache::{CacheKey, JitCache, Outcome};
 use crate::driver::{self, Device, Function, LaunchConfig, Module};
 use crate::error::{Error, Result};
+use crate::recent::Recent;
+
+/// Kernels that stay loaded though nobody uses them. One takes some 0.1 MB of the device.
+const MOST_KERNELS: usize = 1024;
 
 /// A GEMM kernel on the device, launched or resident.
 pub(crate) struct LoadedKernel {
@@ -48,7 +52,7 @@ pub struct KernelStore {
     /// Whether the driver refused a kernel that was assembled in advance.
     refused: AtomicBool,
     verdicts: JitCache,
-    kernels: Mutex<HashMap<Spec, Stored>>,
+    kernels: Mutex<Recent<Spec, Stored>>,
     repacks: Mutex<HashMap<RepackSpec, Arc<LoadedRepack>>>,
 }
 
@@ -61,7 +65,7 @@ impl KernelStore {
             assembled: Assembled::from_environment(),
             refused: AtomicBool::new(false),
             verdicts: JitCache::from_environment(),
-            kernels: Mutex::default(),
+            kernels: Mutex::new(Recent::new(MOST_KERNELS)),
             repacks: Mutex::default(),
         })
     }
@@ -106,14 +110,29 @@ impl KernelStore {
         }
     }
 
+    /// Unloads kernels that nobody uses if there are too many, those of the least recent use first.
+    pub(crate) fn forget_unused(&self) {
+        let mut kernels = lock(&self.kernels);
+        if !kernels.is_full() {
+            return;
+        }
+        let in_use = |stored: &Stored| match stored {
+            Stored::Ready(kernel) => Arc::strong_count(kernel) > 1 || kernel.function.is_in_use(),
+            Stored::Unclean(_) => false,
+        };
+        let old = kernels.evict(in_use, |_| 0, 0);
+        drop(kernels);
+        drop(old);
+    }
+
     /// Whether the kernel of a spec is loaded, or was assembled in advance.
     pub(crate) fn has(&self, spec: &Spec) -> bool {
-        lock(&self.kernels).contains_key(spec) || self.assembled.has(&spec.to_string())
+        lock(&self.kernels).contains(spec) || self.assembled.has(&spec.to_string())
     }
 
     /// Whether the kernel of a spec is loaded and was assembled in advance.
     pub fn is_assembled(&self, spec: &Spec) -> bool {
-        let kernels = lock(&self.kernels);
+        let mut kernels = lock(&self.kernels);
         matches!(kernels.get(spec), Some(Stored::Ready(kernel)) if kernel.assembled)
     }
 

@@ -161,6 +161,11 @@ impl Function {
         self.attributes
     }
 
+    /// Whether this is not the only handle of the kernel and its module.
+    pub fn is_in_use(&self) -> bool {
+        Arc::strong_count(&self.module.0) > 1
+    }
+
     /// The device that the kernel is loaded on.
     pub fn device(&self) -> &Device {
         &self.module.0.device

@@ -6,7 +6,6 @@ mod prepared;
 mod run;
 mod warm;
 
-use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use pgemm_kernels::TMA_ALIGN_BYTES;
@@ -14,6 +13,7 @@ use pgemm_plan::{Config, Plan, Split};
 
 use crate::driver::{self, Device, DeviceBuffer, StreamRef};
 use crate::error::Result;
+use crate::recent::Recent;
 use crate::store::KernelStore;
 use crate::tuned::Picks;
 use crate::workspace::WorkspaceBudget;
@@ -44,7 +44,17 @@ impl From<&DeviceBuffer> for CallerWorkspace {
     }
 }
 
+/// Prepared problems that a [`Gemm`] remembers. One takes some 20 KB, so these take about 80 MB.
+const MOST_PREPARED: usize = 4096;
+
+/// Bytes of workspaces beyond which a [`Gemm`] forgets prepared problems.
+const MOST_WORKSPACE_BYTES: u64 = 2 << 30;
+
 /// A GEMM for one device and one [`Config`]. Cheap to clone, usable from any thread.
+///
+/// It remembers the last 4096 problems that were prepared, as long as their workspaces have at most
+/// 2 GiB together. Beyond that it forgets those that were used least recently and that nobody else
+/// holds, and kernels that no problem needs any more.
 #[derive(Clone)]
 pub struct Gemm(Arc<Inner>);
 
@@ -54,7 +64,7 @@ struct Inner {
     store: Arc<KernelStore>,
     /// The tuned choices for this device.
     picks: Arc<Picks>,
-    prepared: Mutex<HashMap<PlanKey, Arc<Prepared>>>,
+    prepared: Mutex<Recent<PlanKey, Arc<Prepared>>>,
     /// Sixteen zero bytes, which TMA reads in place of operands with k = 0.
     zeros: DeviceBuffer,
     /// The bytes held by the workspaces of all problems.
@@ -92,7 +102,7 @@ impl Gemm {
             config,
             store: KernelStore::of(device),
             picks,
-            prepared: Mutex::default(),
+            prepared: Mutex::new(Recent::new(MOST_PREPARED)),
             zeros,
             account: Arc::default(),
             stream,
@@ -171,10 +181,34 @@ impl Gemm {
         for prepared in self.all_prepared() {
             lock(prepared.patched()).workspaces.trim()?;
         }
-        lock(&self.0.prepared).retain(|_, prepared| {
-            Arc::strong_count(prepared) > 1 || prepared.workspace_bytes() > 0
-        });
+        lock(&self.0.prepared)
+            .retain(|prepared| Arc::strong_count(prepared) > 1 || prepared.workspace_bytes() > 0);
         Ok(before.saturating_sub(self.0.account.held()))
+    }
+
+    /// Remembers a prepared problem, and forgets others if there are too many. Returns the one of
+    /// this key that was there before, if there is one.
+    fn remember(&self, key: PlanKey, prepared: Arc<Prepared>) -> Result<Arc<Prepared>> {
+        let Inner { prepared: all, account, store, .. } = &*self.0;
+        let too_much = account.held().saturating_sub(MOST_WORKSPACE_BYTES);
+        let mut all = lock(all);
+        let prepared = all.insert(key, prepared).clone();
+        if !all.is_full() && too_much == 0 {
+            return Ok(prepared);
+        }
+        // Nobody else has a problem that is only in the list, so nobody holds its lock.
+        let in_use = |prepared: &Arc<Prepared>| Arc::strong_count(prepared) > 1;
+        let old = all.evict(in_use, |prepared| prepared.workspace_bytes(), too_much);
+        drop(all);
+        for (key, old) in old {
+            lock(old.patched()).workspaces.trim()?;
+            // A graph uses the workspaces that are left.
+            if old.workspace_bytes() > 0 {
+                lock(&self.0.prepared).insert(key, old);
+            }
+        }
+        store.forget_unused();
+        Ok(prepared)
     }
 
     /// Frees the workspaces of problems that no thread enqueues just now.

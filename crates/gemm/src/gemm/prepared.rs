@@ -186,7 +186,7 @@ impl Gemm {
         }
         let plans = self.plans(problem, alignment)?;
         let prepared = self.prepare_first(problem, &self.0.config, plans)?;
-        Ok(lock(&self.0.prepared).entry(key).or_insert(prepared).clone())
+        self.remember(key, prepared)
     }
 
     /// The plans for a problem, best first.

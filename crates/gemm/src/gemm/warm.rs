@@ -26,7 +26,8 @@ impl Gemm {
     /// Prepares problems, so that their first products wait for nothing. Kernels that have to be
     /// compiled are compiled in several processes if the command `pgemm` is there
     /// ([`ahead::VARIABLE`]), since the driver compiles one kernel at a time in each process.
-    /// `progress` is called with the number of problems that are prepared and of all.
+    /// `progress` is called with the number of problems that are prepared and of all. Only the last
+    /// 4096 are remembered.
     ///
     /// # Errors
     /// The same as for [`prepare`](Self::prepare). The problems before are prepared then.
@@ -42,7 +43,7 @@ impl Gemm {
         for problem in problems {
             problem.validate()?;
             let key = PlanKey::new(problem, alignment);
-            if keys.insert(key) && !lock(&self.0.prepared).contains_key(&key) {
+            if keys.insert(key) && !lock(&self.0.prepared).contains(&key) {
                 // The list of plans is not empty; otherwise planning would have failed.
                 let first = self.plans(problem, alignment)?.next();
                 let plan = first.ok_or(Error::NoCleanKernel { dtype: config.dtype })?;
@@ -58,9 +59,7 @@ impl Gemm {
             progress(done, all);
             let planned = PlannedProblem::with_accesses(problem, config, plan.accesses);
             match self.prepare_plan(problem, planned, plan) {
-                Ok(prepared) => {
-                    lock(&self.0.prepared).entry(key).or_insert_with(|| prepared.into());
-                }
+                Ok(prepared) => drop(self.remember(key, prepared.into())?),
                 // The next plan is looked for.
                 Err(Error::UncleanKernel { .. }) => drop(self.prepare_for(problem, alignment)?),
                 Err(error) => return Err(error),
