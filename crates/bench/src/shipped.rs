@@ -47,7 +47,8 @@ pub const SHIPPED_TYPES: [ShippedTypes; 7] = {
 };
 
 impl ShippedTypes {
-    fn config(&self) -> Config {
+    /// The config of these types, which leaves all else to the planner.
+    pub fn config(&self) -> Config {
         let mut config = Config::new(self.elements.a);
         config.precision = Some(self.elements.precision);
         config

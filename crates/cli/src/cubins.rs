@@ -1,5 +1,7 @@
 //! `pgemm cubins`: the kernels that are shipped with a release.
 
+mod compare;
+
 use std::collections::HashMap;
 use std::fmt::Write as _;
 use std::fs;
@@ -31,6 +33,9 @@ pub enum Command {
     ///
     /// The library is then built with it. Needs ptxas (scripts/ptxas.sh installs it).
     Assemble(Assemble),
+    /// Compare kernels that were assembled in advance with the same kernels from the driver's JIT, on
+    /// the GPU: their results bit by bit, and their times in pairs.
+    Compare(compare::Args),
     /// Check that kernels of the list are generated as when it was written, and assemble cleanly.
     Check(Check),
 }
@@ -105,6 +110,7 @@ pub fn run(command: &Command) -> Result<Verdict, Failure> {
             print_coverage(names.collect(), args.seed, args.count)
         }
         Command::Assemble(args) => assemble(args),
+        Command::Compare(args) => compare::run(args),
         Command::Check(args) => check(args),
     }
 }

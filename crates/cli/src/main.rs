@@ -23,6 +23,7 @@ mod startup;
 mod stream;
 mod suite;
 mod usage;
+mod warm;
 
 use std::process::ExitCode;
 
@@ -47,6 +48,7 @@ Examples:
   pgemm plot stream.json --svg stream.svg
   pgemm numbers --dtype bf16 --against cublaslt
   pgemm autotune --problem 16384x16384x4096 --dtype bf16
+  pgemm warm --model shapes.json
   pgemm kernel list
   pgemm layout '((2,4),8):((1,2),16)' --coalesce
   pgemm doctor
@@ -102,6 +104,11 @@ enum Command {
     /// For people who make releases. See docs/architecture.md.
     #[command(subcommand)]
     Cubins(cubins::Command),
+    /// Prepare problems in advance, so that their kernels are compiled when a program needs them.
+    ///
+    /// Kernels that were assembled in advance need nothing. All others are compiled in several
+    /// processes and stay in the driver's cache on this machine.
+    Warm(warm::Args),
     /// Measure how long new processes take until their products are ready.
     ///
     /// Both kernel caches are empty. The first product, new values of m in a linear layer, and the
@@ -146,6 +153,7 @@ fn main() -> ExitCode {
         Command::Kernel(command) => kernel::run(&command),
         Command::Cubins(command) => cubins::run(&command),
         Command::Startup(args) => startup::run(&args),
+        Command::Warm(args) => warm::run(&args),
         Command::Layout(args) => layout::run(&args),
         Command::Doctor(args) => doctor::run(&args),
     };

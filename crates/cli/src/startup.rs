@@ -5,7 +5,7 @@ use std::process::{Command, Stdio};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use persistent_gemm::driver::{self, Device, DeviceBuffer, DeviceProperties};
-use persistent_gemm::{Config, Dtype, Gemm, Major, Pointers, Problem, assembled};
+use persistent_gemm::{Config, Dtype, Gemm, Major, Pointers, Problem, ahead, assembled};
 use pgemm_bench::serving_problems;
 use pgemm_cubins::Pack;
 use serde::{Deserialize, Serialize};
@@ -257,6 +257,7 @@ fn child(kind: Kind, ordinal: u32) -> Result<Measured, Failure> {
             count(&gemm, &all)?;
         }
         Kind::Serving => {
+            ahead::set_program(std::env::current_exe()?);
             let all: Vec<Problem> =
                 serving_problems()?.into_iter().map(|layer| layer.problem).collect();
             for dtype in [Dtype::Bf16, Dtype::E4m3] {

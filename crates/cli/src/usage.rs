@@ -45,6 +45,19 @@ pub enum UsageError {
         status: String,
     },
 
+    /// A file of layers is malformed.
+    #[error(
+        "{}: {source}. A file of layers is JSON, such as {{ \"dtypes\": [\"bf16\"], \"m\": [1, 256], \
+         \"layers\": [ {{ \"n\": 4096, \"k\": 4096 }} ] }}",
+        path.display()
+    )]
+    Layers {
+        /// The file.
+        path: PathBuf,
+        /// Where and why reading it failed.
+        source: serde_json::Error,
+    },
+
     /// This build has no shipped kernels.
     #[error(
         "this build has no kernels that were assembled in advance: make them with `pgemm cubins \

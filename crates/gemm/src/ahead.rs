@@ -5,6 +5,7 @@
 use std::env;
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
+use std::sync::OnceLock;
 use std::thread;
 
 use pgemm_kernels::Spec;
@@ -53,10 +54,22 @@ pub(crate) fn compile(specs: &[Spec], device: u32) {
     }
 }
 
+/// The program that [`set_program`] names.
+static PROGRAM: OnceLock<PathBuf> = OnceLock::new();
+
+/// Says that this is the command `pgemm`, unless [`VARIABLE`] names another one. The first call
+/// counts.
+pub fn set_program(path: PathBuf) {
+    PROGRAM.get_or_init(|| path);
+}
+
 /// The command `pgemm`.
 fn program() -> Option<PathBuf> {
     if let Some(path) = env::var_os(VARIABLE) {
         return Some(PathBuf::from(path)).filter(|path| !path.as_os_str().is_empty());
+    }
+    if let Some(path) = PROGRAM.get() {
+        return Some(path.clone());
     }
     let path = env::var_os("PATH")?;
     let name = format!("pgemm{}", env::consts::EXE_SUFFIX);

@@ -83,6 +83,15 @@ impl<K: Copy + Eq + Hash, V> Recent<K, V> {
 mod tests {
     use super::*;
 
+    /// Room for so many values, and so many of them, each with its key as the value.
+    fn filled(most: usize, count: u32) -> Recent<u32, u32> {
+        let mut recent = Recent::new(most);
+        for key in 0..count {
+            recent.insert(key, key);
+        }
+        recent
+    }
+
     /// The keys that are left after an eviction.
     fn left(recent: &Recent<u32, u32>) -> Vec<u32> {
         let mut left: Vec<u32> = recent.values().copied().collect();
@@ -92,8 +101,7 @@ mod tests {
 
     #[test]
     fn what_was_used_least_recently_goes() {
-        let mut recent = Recent::new(8);
-        (0..8).for_each(|key| drop(recent.insert(key, key)));
+        let mut recent = filled(8, 8);
         assert!(!recent.is_full());
         recent.get(&0);
         recent.insert(8, 8);
@@ -105,16 +113,14 @@ mod tests {
 
     #[test]
     fn what_is_in_use_stays() {
-        let mut recent = Recent::new(4);
-        (0..9).for_each(|key| drop(recent.insert(key, key)));
+        let mut recent = filled(4, 9);
         recent.evict(|value| value % 2 == 0, |_| 0, 0);
         assert_eq!(left(&recent), [0, 2, 4, 6, 8]);
     }
 
     #[test]
     fn as_much_goes_as_is_too_much() {
-        let mut recent = Recent::new(100);
-        (0..9).for_each(|key| drop(recent.insert(key, key)));
+        let mut recent = filled(100, 9);
         let removed = recent.evict(|_| false, |value| u64::from(*value), 10);
         assert_eq!(removed.len(), 5);
         assert_eq!(left(&recent), [5, 6, 7, 8]);

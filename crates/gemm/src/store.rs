@@ -60,14 +60,23 @@ impl KernelStore {
     /// The store of a device: the one that is in use, else a new one, with the disk cache that the
     /// environment names.
     pub fn of(device: &Device) -> Arc<KernelStore> {
-        device.shared(|| KernelStore {
+        device.shared(|| KernelStore::new(device, Assembled::from_environment()))
+    }
+
+    /// A store of its own, which compiles every kernel.
+    pub(crate) fn compiling(device: &Device) -> Arc<KernelStore> {
+        Arc::new(KernelStore::new(device, Assembled::default()))
+    }
+
+    fn new(device: &Device, assembled: Assembled) -> KernelStore {
+        KernelStore {
             device: device.clone(),
-            assembled: Assembled::from_environment(),
+            assembled,
             refused: AtomicBool::new(false),
             verdicts: JitCache::from_environment(),
             kernels: Mutex::new(Recent::new(MOST_KERNELS)),
             repacks: Mutex::default(),
-        })
+        }
     }
 
     /// The disk cache of resource reports.

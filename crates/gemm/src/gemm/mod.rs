@@ -92,6 +92,25 @@ impl Gemm {
     /// # Errors
     /// The same as for [`create`](Self::create).
     pub fn with_picks(device: &Device, config: Config, picks: Arc<Picks>) -> Result<Self> {
+        Self::with_store(device, config, picks, KernelStore::of(device))
+    }
+
+    /// Like [`create`](Self::create), but all kernels are compiled by the driver, also those that
+    /// were assembled in advance.
+    ///
+    /// # Errors
+    /// The same as for [`create`](Self::create).
+    pub fn compiling(device: &Device, config: Config) -> Result<Self> {
+        let picks = Picks::from_environment(device.properties());
+        Self::with_store(device, config, picks, KernelStore::compiling(device))
+    }
+
+    fn with_store(
+        device: &Device,
+        config: Config,
+        picks: Arc<Picks>,
+        store: Arc<KernelStore>,
+    ) -> Result<Self> {
         Plan::check_config(&config, device.properties())?;
 
         let stream = driver::Stream::new(device)?;
@@ -100,7 +119,7 @@ impl Gemm {
         Ok(Gemm(Arc::new(Inner {
             device: device.clone(),
             config,
-            store: KernelStore::of(device),
+            store,
             picks,
             prepared: Mutex::new(Recent::new(MOST_PREPARED)),
             zeros,

@@ -181,7 +181,21 @@ fn tf32_operands_are_rounded_as_they_are_loaded() {
 #[test]
 fn every_kernel_of_the_catalogue() {
     let Some(device) = device("every_kernel_of_the_catalogue") else { return };
-    let specs: Vec<(usize, Spec)> = shard(catalogue::all().filter(has_plain_operands).enumerate());
+    let count = check_kernels(&device, catalogue::all());
+    println!("{count} kernels of the catalogue are correct on the device");
+}
+
+#[test]
+fn every_kernel_that_is_shipped() {
+    let Some(device) = device("every_kernel_that_is_shipped") else { return };
+    let specs = pgemm_cubins::list().filter_map(|(name, _)| name.parse().ok());
+    let count = check_kernels(&device, specs);
+    println!("{count} kernels that are shipped are correct on the device");
+}
+
+/// Checks kernels with one problem each, and returns their number.
+fn check_kernels(device: &Device, specs: impl Iterator<Item = Spec>) -> usize {
+    let specs: Vec<(usize, Spec)> = shard(specs.filter(has_plain_operands).enumerate());
     // Compiling takes most of the time. The driver compiles on several threads at once, but better
     // in several processes.
     let next = AtomicUsize::new(0);
@@ -194,7 +208,7 @@ fn every_kernel_of_the_catalogue() {
             let split = ways[index % ways.len()];
             let unordered = index % 11 == 3;
             let config = Config::for_spec(spec).with_split(split).with_unordered(unordered);
-            let comparison = check(&device, &config, &problem, index as u64, fill);
+            let comparison = check(device, &config, &problem, index as u64, fill);
             assert!(comparison.passed, "{spec} {split}: {problem:?}\n{comparison}");
         }
     };
@@ -203,7 +217,7 @@ fn every_kernel_of_the_catalogue() {
             scope.spawn(work);
         }
     });
-    println!("{} kernels of the catalogue are correct on the device", specs.len());
+    specs.len()
 }
 
 /// Whether a kernel's operands are as matrices lie; `hw_terms` has the others.
