@@ -60,7 +60,7 @@ struct Model {
 struct Layer {
     /// The name, for readers of the file.
     #[serde(default)]
-    #[expect(dead_code, reason = "it is for readers of the file")]
+    #[cfg_attr(not(test), expect(dead_code, reason = "it is for readers of the file"))]
     name: String,
     n: usize,
     k: usize,

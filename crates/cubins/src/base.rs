@@ -4,6 +4,9 @@
 use std::cmp::Reverse;
 use std::collections::HashMap;
 use std::io;
+use std::panic::resume_unwind;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::thread;
 
 use crate::pack::MOST_LINKS;
 
@@ -24,15 +27,18 @@ const LEVEL: i32 = 3;
 /// minimum spanning tree of at most [`MOST_LINKS`] links in a row, by Prim's algorithm; the limit
 /// makes it a greedy one.
 pub(crate) fn bases(cubins: &[&[u8]]) -> io::Result<Vec<Option<usize>>> {
-    let alone = |cubin: &&[u8]| Ok(compressed(cubin, &[], LEVEL)?.len());
-    let alone = cubins.iter().map(alone).collect::<io::Result<Vec<usize>>>()?;
-    // With each dictionary that is tried for a cubin: what it takes.
+    let similar = similar(cubins);
+    // What each cubin takes alone, and with each dictionary that is tried.
+    let tried = in_parallel(cubins.len(), |number| {
+        let alone = compressed(cubins[number], &[], LEVEL)?.len();
+        let with =
+            |&other: &usize| Ok((other, compressed(cubins[number], cubins[other], LEVEL)?.len()));
+        Ok((alone, similar[number].iter().map(with).collect::<io::Result<Vec<_>>>()?))
+    })?;
+    let alone: Vec<usize> = tried.iter().map(|(alone, _)| *alone).collect();
     let mut used_by: Vec<Vec<(usize, usize)>> = vec![vec![]; cubins.len()];
-    for (number, others) in similar(cubins).into_iter().enumerate() {
-        for other in others {
-            let bytes = compressed(cubins[number], cubins[other], LEVEL)?.len();
-            used_by[other].push((number, bytes));
-        }
+    for (number, (_, with)) in tried.iter().enumerate() {
+        with.iter().for_each(|&(other, bytes)| used_by[other].push((number, bytes)));
     }
     let mut least: Vec<(usize, Option<usize>)> = alone.iter().map(|&bytes| (bytes, None)).collect();
     let mut links: Vec<Option<usize>> = vec![None; cubins.len()];
@@ -71,6 +77,30 @@ fn similar(cubins: &[&[u8]]) -> Vec<Vec<usize>> {
         others
     };
     sketches.iter().enumerate().map(similar).collect()
+}
+
+/// Results for the numbers up to a count, computed on all cores.
+pub(crate) fn in_parallel<R: Send>(
+    count: usize,
+    compute: impl Fn(usize) -> io::Result<R> + Sync,
+) -> io::Result<Vec<R>> {
+    let next = AtomicUsize::new(0);
+    let work = || {
+        let numbers = std::iter::repeat_with(|| next.fetch_add(1, Ordering::Relaxed));
+        let numbers = numbers.take_while(|number| *number < count);
+        numbers.map(|number| Ok((number, compute(number)?))).collect::<io::Result<Vec<_>>>()
+    };
+    let threads = thread::available_parallelism().map_or(1, usize::from);
+    let mut all = thread::scope(|scope| {
+        let threads: Vec<_> = (0..threads).map(|_| scope.spawn(&work)).collect();
+        let join = |thread: thread::ScopedJoinHandle<_>| {
+            thread.join().unwrap_or_else(|panic| resume_unwind(panic))
+        };
+        let parts: io::Result<Vec<Vec<(usize, R)>>> = threads.into_iter().map(join).collect();
+        Ok::<_, io::Error>(parts?.into_iter().flatten().collect::<Vec<_>>())
+    })?;
+    all.sort_by_key(|(number, _)| *number);
+    Ok(all.into_iter().map(|(_, result)| result).collect())
 }
 
 /// A cubin as a frame, with this dictionary.

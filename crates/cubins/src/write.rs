@@ -2,7 +2,7 @@
 
 use std::io;
 
-use crate::base::{bases, compressed};
+use crate::base::{bases, compressed, in_parallel};
 use crate::pack::{FORMAT, HASH_BYTES, HEADER_BYTES, MAGIC, NO_BASE, hash_of};
 
 /// How hard the compression tries: as hard as it can.
@@ -28,10 +28,12 @@ pub fn write(
     text(&mut index, generator)?;
     text(&mut index, assembler)?;
     number(&mut index, kernels.len())?;
+    let compressed = in_parallel(cubins.len(), |number| {
+        let dictionary = bases[number].map_or(&[][..], |base| cubins[base]);
+        compressed(cubins[number], dictionary, LEVEL)
+    })?;
     let mut frames = Vec::new();
-    for ((name, cubin), base) in kernels.iter().zip(&bases) {
-        let dictionary = base.map_or(&[][..], |base| cubins[base]);
-        let frame = compressed(cubin, dictionary, LEVEL)?;
+    for (((name, cubin), base), frame) in kernels.iter().zip(&bases).zip(compressed) {
         text(&mut index, name)?;
         for value in [frames.len(), frame.len(), cubin.len()] {
             number(&mut index, value)?;
