@@ -124,7 +124,7 @@ pub fn choose_shipped<E: From<BenchError>>(
         progress(format!("{}: {count} problems so far", types.elements.a));
     }
     let goals =
-        [(Kind::Serving, 1.0), (Kind::Drawn, covering.drawn), (Kind::Models, covering.models)];
+        [(Kind::Serving, 1.0), (Kind::Models, covering.models), (Kind::Drawn, covering.drawn)];
     loop {
         cover.reset();
         for (kind, share) in goals {

@@ -8,10 +8,10 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use persistent_gemm::Error;
 use persistent_gemm::assembled::generator;
+use persistent_gemm::{Dtype, Error};
 use pgemm_bench::{Coverage, Covering, choose_shipped, coverage};
-use pgemm_kernels::{GemmKernel, RepackKernel, RepackSpec, Spec};
+use pgemm_kernels::{GemmKernel, RepackKernel, RepackSpec, Side, Spec, WgmmaSpec};
 use pgemm_ptx::ptxas::Ptxas;
 
 use crate::Verdict;
@@ -25,7 +25,7 @@ pub enum Command {
     ///
     /// Few kernels are chosen that cover many problems: drawn ones, the layers of models, and those
     /// of serving. A problem is covered by kernels that are estimated to take at most 5 % longer than
-    /// its best kernel. All are assembled, and those that spill are replaced. Prints for how many problems of another seed the planner takes one of them.
+    /// its best kernel. All are assembled and packed, and those that spill are replaced. Prints for how many problems of another seed the planner takes one of them.
     Choose(Choose),
     /// Print for how many problems the planner takes a kernel of the list.
     Coverage(CoverageArgs),
@@ -54,9 +54,14 @@ pub struct Choose {
     /// Share of the problems of models to cover.
     #[arg(long, default_value_t = 0.985)]
     models: f64,
+    /// Only print how many kernels there would be, and what they cover. Nothing is assembled.
+    #[arg(long)]
+    dry_run: bool,
     /// The list.
     #[arg(long, default_value = "crates/cubins/shipped.txt")]
     out: PathBuf,
+    #[command(flatten)]
+    pack: PackArgs,
 }
 
 #[derive(clap::Args)]
@@ -77,9 +82,16 @@ pub struct Assemble {
     /// The list.
     #[arg(long, default_value = "crates/cubins/shipped.txt")]
     list: PathBuf,
+    #[command(flatten)]
+    pack: PackArgs,
+}
+
+/// Where the pack is written.
+#[derive(clap::Args)]
+pub struct PackArgs {
     /// The pack.
     #[arg(long, default_value = "crates/cubins/data/shipped.pack")]
-    out: PathBuf,
+    pack: PathBuf,
     /// The most bytes that the pack may have.
     #[arg(long, default_value_t = 9_000_000)]
     most_bytes: usize,
@@ -118,24 +130,30 @@ pub fn run(command: &Command) -> Result<Verdict, Failure> {
 fn choose(args: &Choose) -> Result<Verdict, Failure> {
     let &Choose { seed, count, drawn, models, .. } = args;
     let covering = Covering { seed, count, drawn, models };
+    if args.dry_run {
+        let spoilt = |_: &[Spec]| Ok::<_, Failure>(vec![]);
+        let specs = choose_shipped(&covering, spoilt, |done| output::note(&done))?;
+        let names = specs.iter().map(Spec::to_string).collect();
+        return print_coverage(names, seed + 1000, count / 4);
+    }
     let ptxas = Ptxas::find()?;
     let assembler = format!("ptxas {}", ptxas.version()?);
-    // The digits of kernels that the assembler takes as they are.
-    let mut known: HashMap<String, String> = HashMap::new();
+    // The digits and cubins of kernels that the assembler takes as they are.
+    let mut known: HashMap<String, (String, Vec<u8>)> = HashMap::new();
     let mut assemble = |names: &[String]| -> Result<Vec<String>, Failure> {
         let new: Vec<&String> = names.iter().filter(|name| !known.contains_key(*name)).collect();
         let progress = output::progress(new.len());
         let assembled = in_parallel(&new, |name| {
             progress.inc(1);
             let ptx = ptx(name)?;
-            let is_clean = ptxas.assemble(&ptx)?.is_clean();
-            Ok(is_clean.then(|| pgemm_cubins::digits(&ptx)))
+            let (cubin, report) = ptxas.cubin(&ptx)?;
+            Ok(report.is_clean().then(|| (pgemm_cubins::digits(&ptx), cubin)))
         })?;
         progress.finish_and_clear();
         let mut spoilt = vec![];
-        for (name, digits) in new.into_iter().zip(assembled) {
-            match digits {
-                Some(digits) => drop(known.insert(name.clone(), digits)),
+        for (name, assembled) in new.into_iter().zip(assembled) {
+            match assembled {
+                Some(assembled) => drop(known.insert(name.clone(), assembled)),
                 None => spoilt.push(name.clone()),
             }
         }
@@ -160,11 +178,15 @@ fn choose(args: &Choose) -> Result<Verdict, Failure> {
          # PTX. Written by:\n\
          # pgemm cubins choose --seed {seed} --count {count} --drawn {drawn} --models {models}\n"
     );
+    let mut kernels = vec![];
     for name in &names {
-        writeln!(list, "{name} {}", known[name])?;
+        let Some((digits, cubin)) = known.remove(name) else { continue };
+        writeln!(list, "{name} {digits}")?;
+        kernels.push((name.clone(), cubin));
     }
     write(&args.out, list.as_bytes())?;
     output::note(format_args!("{} kernels in {}", names.len(), args.out.display()));
+    write_pack(kernels, &assembler, &args.pack)?;
     print_coverage(names, seed + 1000, count / 4)
 }
 
@@ -225,16 +247,47 @@ fn assemble(args: &Assemble) -> Result<Verdict, Failure> {
         Ok((name.clone(), cubin))
     })?;
     progress.finish_and_clear();
+    write_pack(kernels, &assembler, &args.pack)?;
+    Ok(Verdict::Fine)
+}
+
+/// Packs kernels, and writes the pack unless it is too large for a release.
+fn write_pack(
+    mut kernels: Vec<(String, Vec<u8>)>,
+    assembler: &str,
+    args: &PackArgs,
+) -> Result<(), Failure> {
     let bytes: usize = kernels.iter().map(|(_, cubin)| cubin.len()).sum();
     output::note(format_args!("{} kernels of {bytes} bytes, which are packed now", kernels.len()));
-    let pack = pgemm_cubins::write(kernels, generator(), &assembler)?;
+    kernels.sort_by_cached_key(|(name, _)| likeness(name));
+    let pack = pgemm_cubins::write(&kernels, generator(), assembler)?;
     if pack.len() > args.most_bytes {
         let (length, most) = (pack.len(), args.most_bytes);
         return Err(format!("the pack has {length} bytes, and may have {most}").into());
     }
-    write(&args.out, &pack)?;
-    output::note(format_args!("{} bytes in {}, by {assembler}", pack.len(), args.out.display()));
-    Ok(Verdict::Fine)
+    write(&args.pack, &pack)?;
+    output::note(format_args!("{} bytes in {}, by {assembler}", pack.len(), args.pack.display()));
+    Ok(())
+}
+
+/// A text by which similar kernels follow each other: those with the same tile, and of these those
+/// with similar types.
+fn likeness(name: &str) -> String {
+    let Ok(spec) = name.parse::<Spec>() else { return name.to_owned() };
+    let alike = |element| match element {
+        Dtype::F16 => Dtype::Bf16,
+        Dtype::E5m2 => Dtype::E4m3,
+        Dtype::U8 => Dtype::S8,
+        other => other,
+    };
+    let (types, tile) = (spec.operands().map(alike), spec.tile);
+    let loaders = [Side::M, Side::N].map(|side| spec.loader(side));
+    let promotion = spec.wgmma().and_then(WgmmaSpec::promotion);
+    let (consumers, schedule) = (spec.consumers(), spec.schedule());
+    format!(
+        "{types:?} {loaders:?} {promotion:?} {:03} {:03} {consumers} {schedule:?} {:03} {name}",
+        tile.m, tile.k, tile.n
+    )
 }
 
 fn check(args: &Check) -> Result<Verdict, Failure> {

@@ -60,7 +60,6 @@ struct Model {
 struct Layer {
     /// The name, for readers of the file.
     #[serde(default)]
-    #[cfg_attr(not(test), expect(dead_code, reason = "it is for readers of the file"))]
     name: String,
     n: usize,
     k: usize,

@@ -6,7 +6,6 @@
 //! generator are not used: the name of a kernel says what it computes, and not with which
 //! parameters it is launched.
 
-mod base;
 mod pack;
 mod write;
 

@@ -7,16 +7,17 @@
 //! | format | 4 bytes, [`FORMAT`] |
 //! | length of the index | 4 bytes |
 //! | checksum of the index | 32 bytes, BLAKE3 |
-//! | index | generator and assembler as texts; number of entries, 4 bytes; the entries, by name |
-//! | cubins | Zstandard frames, where the entries say |
+//! | index | generator and assembler as texts; number of groups, 4 bytes, and the groups; number of kernels, 4 bytes, and the kernels, by name |
+//! | groups | Zstandard frames, one after the other |
 //!
-//! A text has its length in 2 bytes before it. An entry has the name as a text, the place of its
-//! frame behind the index (4 bytes), the bytes of the frame and of the cubin (4 bytes each), the
-//! number of the entry whose cubin is the dictionary (4 bytes; [`NO_BASE`] for none), and the first
-//! 16 bytes of the BLAKE3 hash of the cubin.
+//! Cubins are compressed in groups, since similar ones have much in common. A text has its length in
+//! 2 bytes before it. A group has the bytes of its frame and of its cubins (4 bytes each). A kernel
+//! has its name as a text, the number of its group, the place of its cubin in the group, the bytes of
+//! the cubin (4 bytes each), and the first 16 bytes of the BLAKE3 hash of the cubin.
 
 use std::borrow::Cow;
 use std::ops::Range;
+use std::sync::{Arc, Mutex, PoisonError};
 
 pub(crate) const MAGIC: [u8; 8] = *b"PGEMMPAK";
 /// Raise it when the meaning of a pack changes.
@@ -24,12 +25,10 @@ pub(crate) const FORMAT: u32 = 1;
 /// Magic, format, length and checksum of the index.
 pub(crate) const HEADER_BYTES: usize = 8 + 4 + 4 + blake3::OUT_LEN;
 pub(crate) const HASH_BYTES: usize = 16;
-/// The number that stands for no dictionary.
-pub(crate) const NO_BASE: u32 = u32::MAX;
-/// The most cubins that have to be decompressed one after the other for one.
-pub(crate) const MOST_LINKS: usize = 4;
-/// The largest cubin. The kernels of this library have at most some hundred kilobytes.
-const MOST_BYTES: u32 = 16 << 20;
+/// Most bytes of a group of cubins.
+const MOST_BYTES: u32 = 64 << 20;
+/// Groups that stay decompressed, since the kernels of a program are similar.
+const KEPT_GROUPS: usize = 4;
 
 /// Why a pack or a kernel of it cannot be used.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -70,17 +69,25 @@ pub struct Pack {
     bytes: Cow<'static, [u8]>,
     generator: Range<usize>,
     assembler: Range<usize>,
+    groups: Vec<Group>,
     /// Sorted by name.
     entries: Vec<Entry>,
+    /// The numbers of groups that were decompressed last, with their cubins.
+    kept: Mutex<Vec<(u32, Arc<Vec<u8>>)>>,
+}
+
+#[derive(Clone, Debug)]
+struct Group {
+    frame: Range<usize>,
+    bytes: u32,
 }
 
 #[derive(Clone, Debug)]
 struct Entry {
-    /// Where the name and the frame are.
     name: Range<usize>,
-    frame: Range<usize>,
-    bytes: u32,
-    base: u32,
+    group: u32,
+    /// The place of the cubin in its group.
+    cubin: Range<usize>,
     hash: [u8; HASH_BYTES],
 }
 
@@ -92,7 +99,14 @@ impl Pack {
     pub fn read(bytes: impl Into<Cow<'static, [u8]>>) -> Result<Pack, PackError> {
         let bytes = bytes.into();
         if bytes.is_empty() {
-            return Ok(Pack { bytes, generator: 0..0, assembler: 0..0, entries: vec![] });
+            return Ok(Pack {
+                bytes,
+                generator: 0..0,
+                assembler: 0..0,
+                groups: vec![],
+                entries: vec![],
+                kept: Mutex::default(),
+            });
         }
         let mut header = Reader { bytes: &bytes, at: 0 };
         if header.array()? != MAGIC {
@@ -111,25 +125,31 @@ impl Pack {
         }
         let mut index = Reader { bytes: &bytes[..end], at: HEADER_BYTES };
         let (generator, assembler) = (index.text()?, index.text()?);
-        let count = index.number()?;
-        let mut entries: Vec<Entry> = Vec::with_capacity((count as usize).min(length));
-        for _ in 0..count {
-            let entry = index.entry(end)?;
-            if bytes.get(entry.frame.clone()).is_none() {
-                return Err(PackError::Truncated);
+        let mut groups: Vec<Group> = vec![];
+        for _ in 0..index.number()? {
+            let begin = groups.last().map_or(end, |last| last.frame.end);
+            let frame = begin..begin.saturating_add(index.number()? as usize);
+            bytes.get(frame.clone()).ok_or(PackError::Truncated)?;
+            let group = Group { frame, bytes: index.number()? };
+            if group.bytes > MOST_BYTES {
+                return Err(PackError::Malformed { what: "a group is too large" });
             }
-            if entry.base != NO_BASE && entry.base >= count {
-                return Err(PackError::Malformed { what: "a dictionary is no entry" });
+            groups.push(group);
+        }
+        let mut entries: Vec<Entry> = vec![];
+        for _ in 0..index.number()? {
+            let entry = index.entry()?;
+            let group = groups.get(entry.group as usize);
+            if group.is_none_or(|group| entry.cubin.end > group.bytes as usize) {
+                return Err(PackError::Malformed { what: "a kernel is outside of its group" });
             }
-            if entries
-                .last()
-                .is_some_and(|last| bytes[last.name.clone()] >= bytes[entry.name.clone()])
-            {
+            let name = |entry: &Entry| &bytes[entry.name.clone()];
+            if entries.last().is_some_and(|last| name(last) >= name(&entry)) {
                 return Err(PackError::Malformed { what: "the names are not in order" });
             }
             entries.push(entry);
         }
-        Ok(Pack { generator, assembler, entries, bytes })
+        Ok(Pack { generator, assembler, groups, entries, bytes, kept: Mutex::default() })
     }
 
     /// The hash of the code that generated the kernels.
@@ -167,25 +187,28 @@ impl Pack {
     /// # Errors
     /// [`PackError::Kernel`] if it is damaged.
     pub fn cubin(&self, name: &str) -> Option<Result<Vec<u8>, PackError>> {
-        let entry = &self.entries[self.find(name)?];
+        let Entry { group, cubin, hash, .. } = &self.entries[self.find(name)?];
+        let cubin = self.group(*group).map(|group| group[cubin.clone()].to_vec());
         let damaged = || PackError::Kernel { name: name.to_owned() };
-        let cubin = self.unpack(entry, MOST_LINKS);
-        Some(cubin.filter(|cubin| hash_of(cubin) == entry.hash).ok_or_else(damaged))
+        Some(cubin.filter(|cubin| hash_of(cubin) == *hash).ok_or_else(damaged))
     }
 
     fn find(&self, name: &str) -> Option<usize> {
         self.entries.binary_search_by(|entry| self.text(&entry.name).cmp(name)).ok()
     }
 
-    /// The cubin of an entry, whose hash is not checked.
-    fn unpack(&self, entry: &Entry, links: usize) -> Option<Vec<u8>> {
-        let base = match entry.base {
-            NO_BASE => vec![],
-            base => self.unpack(self.entries.get(base as usize)?, links.checked_sub(1)?)?,
-        };
-        let mut decompressor = zstd::bulk::Decompressor::with_dictionary(&base).ok()?;
-        let frame = &self.bytes[entry.frame.clone()];
-        decompressor.decompress(frame, entry.bytes as usize).ok()
+    /// The cubins of a group. `None` if it is damaged.
+    fn group(&self, number: u32) -> Option<Arc<Vec<u8>>> {
+        let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some((_, cubins)) = kept.iter().find(|(kept, _)| *kept == number) {
+            return Some(cubins.clone());
+        }
+        let Group { frame, bytes } = self.groups.get(number as usize)?;
+        let cubins = zstd::bulk::decompress(&self.bytes[frame.clone()], *bytes as usize).ok()?;
+        let cubins = Some(cubins).filter(|cubins| cubins.len() == *bytes as usize)?;
+        kept.truncate(KEPT_GROUPS - 1);
+        kept.insert(0, (number, Arc::new(cubins)));
+        Some(kept[0].1.clone())
     }
 
     fn text(&self, place: &Range<usize>) -> &str {
@@ -233,16 +256,12 @@ impl Reader<'_> {
         }
     }
 
-    /// The next entry. The frames are behind `end`.
-    fn entry(&mut self, end: usize) -> Result<Entry, PackError> {
+    /// The next kernel.
+    fn entry(&mut self) -> Result<Entry, PackError> {
         let name = self.text()?;
-        let [place, packed, bytes, base] =
-            [self.number()?, self.number()?, self.number()?, self.number()?];
-        if bytes > MOST_BYTES {
-            return Err(PackError::Malformed { what: "a kernel is too large" });
-        }
-        let begin = end.saturating_add(place as usize);
-        let frame = begin..begin.saturating_add(packed as usize);
-        Ok(Entry { name, frame, bytes, base, hash: self.array()? })
+        let [group, place, bytes] = [self.number()?, self.number()?, self.number()?];
+        let begin = place as usize;
+        let cubin = begin..begin.saturating_add(bytes as usize);
+        Ok(Entry { name, group, cubin, hash: self.array()? })
     }
 }
