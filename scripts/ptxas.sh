@@ -1,6 +1,7 @@
 #!/bin/sh
-# Installs the offline assemblers ptxas 13.0 and 12.4 into .tools/, which git ignores, and prints
-# their paths. An assembler that is already there is kept. Tests use the assemblers; running kernels
+# Installs the offline assemblers ptxas 13.0, 12.9 and 12.4 into .tools/, which git ignores, and prints
+# their paths. Kernels that are shipped are assembled by 12.9, the newest whose cubins all drivers for
+# CUDA 12 load. An assembler that is already there is kept. Tests use the assemblers; running kernels
 # does not need them. The script needs Linux on x86_64, python3 with pip and, for the installation,
 # a network.
 set -eu
@@ -41,4 +42,5 @@ PYTHON
 }
 
 install_ptxas 13.0 "nvidia-cuda-nvcc==13.0.88"
+install_ptxas 12.9 "nvidia-cuda-nvcc-cu12==12.9.86"
 install_ptxas 12.4 "nvidia-cuda-nvcc-cu12==12.4.131"

@@ -266,6 +266,16 @@ fn freshly_drawn_kernels_are_right_in_the_emulator() {
     emulate(seed, &drawn_direct(seed, count / 4));
 }
 
+/// The tests of f64 and f32 have every kernel of these types.
+#[test]
+#[ignore = "with a fresh seed: run by .ci/run"]
+fn kernels_that_are_shipped_are_right_in_the_emulator() {
+    let (seed, _) = fresh();
+    let specs = pgemm_cubins::list().filter_map(|(name, _)| name.parse::<Spec>().ok());
+    let specs = specs.filter(|spec| spec.wgmma().is_some() || spec.is_direct());
+    emulate(seed, &specs.collect::<Vec<_>>());
+}
+
 #[test]
 #[ignore = "with a fresh seed: run by .ci/run"]
 fn assemblers_take_freshly_drawn_kernels_without_spills() {

@@ -190,6 +190,11 @@ impl Gemm {
         self.0.account.set_limit(bytes.unwrap_or(u64::MAX));
     }
 
+    /// The number of problems that are prepared and remembered.
+    pub fn prepared_problems(&self) -> usize {
+        lock(&self.0.prepared).values().count()
+    }
+
     /// Frees the workspaces that no graph may use, after their launches, and drops prepared
     /// problems without other users. Kernels stay loaded. Returns the freed bytes of device memory.
     ///

@@ -1,5 +1,7 @@
 //! Workspaces of the caller's, limits, trimming; graphs that are launched again with other data.
 
+use std::sync::Arc;
+
 use persistent_gemm::driver::{DeviceBuffer, Graph, Stream};
 use persistent_gemm::{
     CallerWorkspace, Config, DeviceMatrix, Dtype, Error, Gemm, HostMatrix, Major, Problem,
@@ -205,4 +207,28 @@ fn matrices_on_the_device_are_checked_before_they_are_multiplied() {
     let mut expected = HostMatrix::zeros(problem.d_layout(), Dtype::Bf16).unwrap();
     cpu::run(&problem, &a, &b, None, &mut expected).unwrap();
     assert_eq!(d.download(stream).unwrap(), expected);
+}
+
+/// A server that meets ever new problems.
+#[test]
+fn problems_that_nobody_holds_are_forgotten() {
+    let Some(device) = device("problems_that_nobody_holds_are_forgotten") else { return };
+    let (config, problem) = split();
+    let stream = Stream::new(&device).unwrap();
+    let gemm = Gemm::create(&device, config).unwrap();
+    let held = gemm.prepare(&problem).unwrap();
+    for m in 1..=10_000 {
+        gemm.prepare(&Problem::new(m, 64, 256, Major::K, Major::K)).unwrap();
+        assert!(gemm.prepared_problems() <= 4097, "{m}: {}", gemm.prepared_problems());
+    }
+    assert!(gemm.prepared_problems() > 2000);
+    assert!(Arc::ptr_eq(&held, &gemm.prepare(&problem).unwrap()));
+    // A problem that is held, and one that was forgotten and is prepared again.
+    let operands = set(&stream, 3);
+    let pointers = operands.pointers();
+    // SAFETY: the operands outlive the work, which is waited for.
+    unsafe { gemm.run_at(RunRequest::prepared(&held, 1.0, 0.0), &pointers, stream.as_ref()) }
+        .unwrap();
+    stream.synchronize().unwrap();
+    operands.check(stream.as_ref());
 }
