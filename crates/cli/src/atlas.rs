@@ -13,7 +13,7 @@ use persistent_gemm::driver::Device;
 use persistent_gemm::files;
 use persistent_gemm::measure::Elements;
 use persistent_gemm::tune::ProblemKey;
-use persistent_gemm::{Config, Major, Plan, Problem, USUAL_SMS};
+use persistent_gemm::{Config, Major, Problem, USUAL_SMS, first_plan};
 use pgemm_bench::atlas::{
     Atlas, AtlasFile, AtlasHead, AtlasOptions, AtlasProblem, Peer, Peers, Population, Regime,
 };
@@ -245,7 +245,7 @@ pub fn run(args: &Args) -> Result<Verdict, Failure> {
         return Err(UsageError::NothingToMeasure.into());
     }
     let facts = device.properties();
-    let plans = work.iter().filter_map(|(_, at)| Plan::best(&at.problem, &config, facts).ok());
+    let plans = work.iter().filter_map(|(_, at)| first_plan(&at.problem, &config, facts).ok());
     let specs: HashSet<Spec> = plans.map(|plan| plan.spec).collect();
     let message = format!("compiling {} kernels", specs.len());
     output::while_showing(message, || ahead::compile(specs, args.ahead.processes))?;
@@ -360,7 +360,7 @@ fn list(
     );
     let mut kernels = HashSet::new();
     for (population, AtlasProblem { index, label, problem }) in work {
-        let kernel = match Plan::best(problem, config, USUAL_SMS) {
+        let kernel = match first_plan(problem, config, USUAL_SMS) {
             Ok(plan) => {
                 kernels.insert(plan.spec);
                 plan.spec.to_string()

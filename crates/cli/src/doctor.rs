@@ -1,8 +1,9 @@
 //! `pgemm doctor`: reports the devices and libraries of this machine, and what pgemm would use.
 
+use persistent_gemm::assembled::shipped_kernels;
 use persistent_gemm::cache::JitCache;
 use persistent_gemm::driver::{Device, DeviceProperties, Driver, MINIMUM_DRIVER};
-use persistent_gemm::{Config, DeviceFacts, Dtype, Major, Plan, Problem, USUAL_SMS};
+use persistent_gemm::{Config, DeviceFacts, Dtype, Major, Problem, USUAL_SMS, first_plan};
 use pgemm_bench::CublasLt;
 use pgemm_ptx::ptxas::Ptxas;
 use serde_json::json;
@@ -45,8 +46,8 @@ pub fn run(args: &Args) -> Result<Verdict, Failure> {
     let facts: DeviceFacts =
         device.as_ref().map_or(USUAL_SMS.into(), |device| device.properties().into());
     let problem = Problem::new(8192, 8192, 8192, Major::K, Major::K);
-    let plans = Plan::candidates(&problem, &Config::new(Dtype::Bf16), facts)?;
-    let plan = plans.first();
+    let plan = first_plan(&problem, &Config::new(Dtype::Bf16), facts)?;
+    let shipped = shipped_kernels();
 
     if args.json {
         output::json(&json!({
@@ -77,6 +78,10 @@ pub fn run(args: &Args) -> Result<Verdict, Failure> {
                 Err(error) => json!({ "error": error.to_string() }),
             }),
             "ptxas": ptxas.as_ref().map(Ptxas::path),
+            "kernels_assembled_in_advance": match &shipped {
+                Ok((count, assembler)) => json!({ "count": count, "assembler": assembler }),
+                Err(why) => json!({ "count": 0, "why": why }),
+            },
             "cache": {
                 "directory": cache.directory,
                 "entries": cache.entries,
@@ -102,13 +107,18 @@ pub fn run(args: &Args) -> Result<Verdict, Failure> {
         rows.push(("free memory", output::bytes(bytes)));
     }
     rows.push(("backend auto", format!("{backend}: {why}")));
-    if let Some(plan) = plan {
-        let machine = match &device {
-            Ok(_) => String::new(),
-            Err(_) => format!(" (on a device with {} SMs)", facts.sm_count),
-        };
-        rows.push(("bf16 8192x8192x8192", format!("{}: {plan}{machine}", plan.spec)));
-    }
+    let machine = match &device {
+        Ok(_) => String::new(),
+        Err(_) => format!(" (on a device with {} SMs)", facts.sm_count),
+    };
+    rows.push(("bf16 8192x8192x8192", format!("{}: {plan}{machine}", plan.spec)));
+    rows.push((
+        "assembled kernels",
+        match &shipped {
+            Ok((count, assembler)) => format!("{count}, by {assembler}"),
+            Err(why) => format!("none: {why}. Kernels are compiled when they are first used"),
+        },
+    ));
     rows.push((
         "cuBLASLt",
         match &cublaslt {

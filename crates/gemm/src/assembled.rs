@@ -31,6 +31,14 @@ pub fn preferred() -> &'static PreferredKernels {
     &PREFERRED
 }
 
+/// The number of kernels in the library's own pack, and their assembler, or why there are none.
+///
+/// # Errors
+/// Why no kernels are used.
+pub fn shipped_kernels() -> Result<(usize, String), String> {
+    shipped().map(|pack| (pack.len(), pack.assembler().to_owned()))
+}
+
 /// Kernels that were assembled in advance.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Assembled {

@@ -64,6 +64,7 @@ pub mod measure;
 pub mod numerics;
 mod operands;
 pub mod outofcore;
+mod plans;
 pub mod power;
 mod recent;
 mod sequence;
@@ -92,6 +93,7 @@ pub use pgemm_plan::{
     Precision, Problem, Spans, Split, TunedChoices, USUAL_SMS, UnknownPrecision, UnknownSplit,
     heuristic,
 };
+pub use plans::{first_plan, plans};
 pub use store::KernelStore;
 pub use work::Pointers;
 

@@ -168,7 +168,7 @@ fn first_plan(
     config: &Config,
     device: impl Into<DeviceFacts>,
 ) -> Result<String, Failure> {
-    let first = Plan::best(problem, config, device)?;
+    let first = persistent_gemm::first_plan(problem, config, device)?;
     Ok(format!("{}: {first}", first.spec))
 }
 

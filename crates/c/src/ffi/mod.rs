@@ -11,7 +11,7 @@ mod queued;
 use std::ffi::{c_char, c_void};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-use pgemm::{Plan, Pointers, USUAL_SMS};
+use pgemm::{Pointers, USUAL_SMS, first_plan};
 
 use crate::abi::*;
 use crate::config::{ConfigStrings, Requested};
@@ -213,7 +213,7 @@ pub unsafe extern "C" fn pgemm_config_describe(
         // filled.
         let (requested, problem) = unsafe { (requested(config)?, read_problem(problem)?) };
         let sms = if sm_count == 0 { USUAL_SMS } else { sm_count };
-        let first = Plan::best(&problem, &requested.config, sms)?;
+        let first = first_plan(&problem, &requested.config, sms)?;
         // SAFETY: the caller gives room for `capacity` bytes, and for the length where it is
         // wanted.
         unsafe { write_text(&handle::line(&first), text, capacity, length) }

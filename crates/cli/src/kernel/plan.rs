@@ -5,7 +5,8 @@ use clap::value_parser;
 use comfy_table::Table;
 use persistent_gemm::heuristic::{self, NOMINAL_MHZ, Shape};
 use persistent_gemm::{
-    Config, DeviceFacts, Dtype, OperandAccess, Plan, Precision, Problem, USUAL_SMS,
+    Config, DeviceFacts, Dtype, OperandAccess, OperandAlignment, Plan, Precision, Problem,
+    USUAL_SMS,
 };
 use serde_json::{Value, json};
 
@@ -122,7 +123,9 @@ impl Ranked {
         device: DeviceFacts,
         top: usize,
     ) -> Result<Ranked, persistent_gemm::Error> {
-        let mut plans = Plan::candidates(&problem, config, device)?;
+        let plans =
+            persistent_gemm::plans(&problem, config, device, &(), OperandAlignment::ALIGNED)?;
+        let mut plans: Vec<Plan> = plans.collect();
         if problem.is_empty() {
             // Nothing is launched if D has no elements.
             plans.clear();

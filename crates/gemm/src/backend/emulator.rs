@@ -4,7 +4,7 @@ use std::time::Instant;
 
 use pgemm_emulator::{Memory, Permission};
 use pgemm_kernels::{GemmKernel, RepackKernel, RepackSignature};
-use pgemm_plan::{Config, OperandAlignment, Plan, PlannedProblem, Problem};
+use pgemm_plan::{Config, OperandAlignment, PlannedProblem, Problem};
 
 use super::{
     Allocations, Backend, Computed, HostProducts, ProductMemory, multiply_in, multiply_together,
@@ -53,7 +53,7 @@ impl ProductMemory for Memory {
     ) -> Result<Computed> {
         let start = Instant::now();
         let alignment = OperandAlignment::of(problem, config, [pointers.a, pointers.b]);
-        let mut plans = Plan::candidates_with(problem, config, EMULATED_SMS, &(), alignment)?;
+        let mut plans = crate::plans(problem, config, EMULATED_SMS, &(), alignment)?;
         let Some(plan) = plans.next() else {
             // The list of plans is not empty; otherwise planning would have failed.
             return Err(Error::NoCleanKernel { dtype: config.dtype });

@@ -9,9 +9,9 @@ use pgemm_plan::{
 };
 
 use super::{Gemm, Inner, lock};
-use crate::assembled::preferred;
 use crate::cache::Outcome;
 use crate::error::{Error, Result};
+use crate::plans::plans;
 use crate::sequence::Sequence;
 use crate::sequence::cuda::CudaStep;
 use crate::work::Pointers;
@@ -196,9 +196,7 @@ impl Gemm {
         alignment: OperandAlignment,
     ) -> Result<Candidates> {
         let Inner { device, config, picks, .. } = &*self.0;
-        let facts = device.properties();
-        let plans = Plan::candidates_with(problem, config, facts, &**picks, alignment)?;
-        Ok(plans.prefer(preferred()))
+        Ok(plans(problem, config, device.properties(), &**picks, alignment)?)
     }
 
     /// Prepares the first of these plans whose kernel the driver does not spoil.

@@ -4,7 +4,7 @@ use std::ops::ControlFlow;
 use std::sync::Arc;
 
 use pgemm_kernels::Spec;
-use pgemm_plan::{Choice, Config, DeviceFacts, Plan, ProblemKey};
+use pgemm_plan::{Choice, Config, DeviceFacts, OperandAlignment, Plan, ProblemKey};
 
 use super::candidates::candidates;
 use super::error::TuneError;
@@ -94,7 +94,8 @@ impl Tuner {
 
 /// The heuristic's plans for a problem, the most promising first.
 fn plans(key: &ProblemKey, facts: DeviceFacts) -> Result<impl Iterator<Item = Plan>> {
-    Ok(Plan::candidates(&key.problem(), &key.config(), facts)?.into_iter())
+    let alignment = OperandAlignment::ALIGNED;
+    Ok(crate::plans(&key.problem(), &key.config(), facts, &(), alignment)?)
 }
 
 /// The first plan whose kernel the driver compiles cleanly, as a contestant.
