@@ -9,9 +9,11 @@ use persistent_gemm::measure::Elements;
 use pgemm_ir::Element;
 use pgemm_kernels::Spec;
 use pgemm_plan::{
-    Config, Major, OperandAlignment, Plan, Precision, PreferredKernels, Problem, USUAL_SMS,
-    near_the_best,
+    Config, DeviceFacts, Major, OperandAlignment, Plan, Precision, PreferredKernels, Problem,
+    USUAL_SMS, near_the_best,
 };
+use rand::rngs::ChaCha8Rng;
+use rand::{Rng, SeedableRng};
 use rayon::prelude::*;
 
 use crate::atlas::Population;
@@ -100,6 +102,30 @@ enum Kind {
     Drawn,
     Models,
     Serving,
+    /// Any number of rows in the layers of serving.
+    Rows,
+}
+
+/// Numbers of rows that are drawn for each layer of serving, log-uniform up to the largest one.
+const ROWS: usize = 60;
+
+/// The share of them that is covered.
+const SHARE_OF_ROWS: f64 = 0.98;
+
+/// The layers of serving with numbers of rows that follow from a seed.
+fn problems_of_rows(seed: u64) -> Result<Vec<Problem>> {
+    let serving = serving_problems()?;
+    let most = serving.iter().map(|serving| serving.problem.m).max().unwrap_or(1);
+    let mut layers: Vec<Problem> = serving.into_iter().map(|serving| serving.problem).collect();
+    layers.dedup_by_key(|problem| (problem.n, problem.k));
+    let mut numbers = ChaCha8Rng::seed_from_u64(seed);
+    let mut rows = || {
+        let uniform = (numbers.next_u64() >> 11) as f64 / (1u64 << 53) as f64;
+        (most as f64).powf(uniform).round() as usize
+    };
+    let of_layer = |layer: Problem| (0..ROWS).map(|_| (layer, rows())).collect::<Vec<_>>();
+    let all = layers.into_iter().flat_map(of_layer);
+    Ok(all.map(|(layer, m)| Problem::new(m, layer.n, layer.k, Major::K, Major::K)).collect())
 }
 
 /// Chooses the kernels to ship. All problems of serving are covered. `spoilt` returns those of some
@@ -116,15 +142,19 @@ pub fn choose_shipped<E: From<BenchError>>(
     for types in &SHIPPED_TYPES {
         for (kind, problems) in problems(types, covering.seed, covering.count)? {
             let config = types.config();
-            let near = problems.par_iter().filter_map(|problem| near(problem, &config));
+            let near = problems.par_iter().flat_map_iter(|problem| near(problem, &config));
             let near: Vec<Vec<Spec>> = near.collect();
             near.into_iter().for_each(|specs| cover.add(kind, types, specs));
         }
         let count = cover.cases.len();
         progress(format!("{}: {count} problems so far", types.elements.a));
     }
-    let goals =
-        [(Kind::Serving, 1.0), (Kind::Models, covering.models), (Kind::Drawn, covering.drawn)];
+    let goals = [
+        (Kind::Serving, 1.0),
+        (Kind::Rows, SHARE_OF_ROWS),
+        (Kind::Models, covering.models),
+        (Kind::Drawn, covering.drawn),
+    ];
     loop {
         cover.reset();
         for (kind, share) in goals {
@@ -148,8 +178,11 @@ fn add_picks_for_serving(chosen: &mut Vec<Spec>) -> Result<()> {
     let preferred = PreferredKernels::new(chosen.iter().map(Spec::to_string));
     for types in SHIPPED_TYPES.iter().filter(|types| types.is_served()) {
         let config = types.config();
-        for ServingProblem { problem, .. } in serving_problems()? {
-            let Some((pick, _)) = pick(&problem, &config, &preferred) else { continue };
+        for (ServingProblem { problem, .. }, device) in serving_problems()?
+            .into_iter()
+            .flat_map(|problem| devices().map(|at| (problem.clone(), at)))
+        {
+            let Some((pick, _)) = pick(&problem, &config, device, &preferred) else { continue };
             if !preferred.contains(&pick) && !chosen.contains(&pick) {
                 chosen.extend([Some(pick), types.twin_of(pick)].into_iter().flatten());
             }
@@ -231,9 +264,10 @@ impl Cover {
 pub struct Coverage {
     /// The types and the precision.
     pub elements: Elements,
-    /// The population. `None` for the problems of serving.
-    pub population: Option<Population>,
-    /// The number of problems.
+    /// The population; `serving` for the problems of serving, and `rows` for other numbers of rows in
+    /// their layers.
+    pub population: &'static str,
+    /// The number of problems, each on an H200 and on an H100.
     pub problems: usize,
     /// The number of those for which the planner takes a shipped kernel.
     pub covered: usize,
@@ -253,12 +287,15 @@ pub fn coverage(preferred: &PreferredKernels, seed: u64, count: usize) -> Result
         let twin = types.twin.map(|twin| types.of_twin(twin));
         for types in [Some(*types), twin].into_iter().flatten() {
             let (elements, config) = (types.elements, types.config());
-            let populations = DRAWN.into_iter().chain([Population::Models]).map(Some);
+            let populations = DRAWN.map(|drawn| drawn.name()).into_iter();
+            let populations = populations.chain([Population::Models.name(), "serving", "rows"]);
             for ((_, problems), population) in
-                problems(&types, seed, count)?.into_iter().zip(populations.chain([None]))
+                problems(&types, seed, count)?.into_iter().zip(populations)
             {
-                let picks =
-                    problems.par_iter().filter_map(|problem| pick(problem, &config, preferred));
+                let picks = problems.par_iter().flat_map_iter(|problem| {
+                    let of_device = |device| pick(problem, &config, device, preferred);
+                    devices().into_iter().filter_map(of_device)
+                });
                 let picks: Vec<(Spec, f64)> = picks.collect();
                 let covered = picks.iter().filter(|(pick, _)| preferred.contains(pick)).count();
                 let mean = picks.iter().map(|(_, cost)| cost.ln()).sum::<f64>();
@@ -273,9 +310,14 @@ pub fn coverage(preferred: &PreferredKernels, seed: u64, count: usize) -> Result
 
 /// The kernel that the planner takes if these are preferred, and how many times as long as the best it is
 /// estimated to take. `None` if the types have no kernel for the majors.
-fn pick(problem: &Problem, config: &Config, preferred: &PreferredKernels) -> Option<(Spec, f64)> {
+fn pick(
+    problem: &Problem,
+    config: &Config,
+    device: DeviceFacts,
+    preferred: &PreferredKernels,
+) -> Option<(Spec, f64)> {
     let alignment = alignment(problem, config);
-    let plans = Plan::candidates_with(problem, config, USUAL_SMS, &(), alignment).ok()?;
+    let plans = Plan::candidates_with(problem, config, device, &(), alignment).ok()?;
     let mut plans = plans.prefer(preferred);
     let cost = plans.cost_of_preference();
     Some((plans.next()?.spec, cost))
@@ -296,14 +338,27 @@ fn problems(types: &ShippedTypes, seed: u64, count: usize) -> Result<Vec<(Kind, 
     if types.is_served() {
         let serving = serving_problems()?.into_iter().map(|layer| layer.problem).collect();
         all.push((Kind::Serving, serving));
+        all.push((Kind::Rows, problems_of_rows(seed)?));
     }
     Ok(all)
 }
 
-/// The kernels that cover a problem. `None` if its types have no kernel for its majors.
-fn near(problem: &Problem, config: &Config) -> Option<Vec<Spec>> {
-    let near = near_the_best(problem, config, USUAL_SMS, alignment(problem, config)).ok()?;
-    Some(near.into_iter().map(|(spec, _)| spec).collect())
+/// The devices for which kernels are shipped: an H200, and an H100, whose memory is slower.
+fn devices() -> [DeviceFacts; 2] {
+    /// Megabytes per second that the memory of an H100 moves at most.
+    const OF_H100: u32 = 3_352_320;
+    let h200 = DeviceFacts::new(USUAL_SMS);
+    [h200, h200.with_memory_mb_per_second(OF_H100)]
+}
+
+/// The kernels that cover a problem on each device. There are none if its types have no kernel for
+/// its majors.
+fn near(problem: &Problem, config: &Config) -> Vec<Vec<Spec>> {
+    let near = |device| {
+        let near = near_the_best(problem, config, device, alignment(problem, config)).ok()?;
+        Some(near.into_iter().map(|(spec, _)| spec).collect())
+    };
+    devices().into_iter().filter_map(near).collect()
 }
 
 fn alignment(problem: &Problem, config: &Config) -> OperandAlignment {

@@ -10,7 +10,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use persistent_gemm::assembled::generator;
 use persistent_gemm::{Dtype, Error};
-use pgemm_bench::{Coverage, Covering, choose_shipped, coverage};
+use pgemm_bench::{Covering, choose_shipped, coverage};
+use pgemm_ir::OperandMajor;
 use pgemm_kernels::{GemmKernel, RepackKernel, RepackSpec, Side, Spec, WgmmaSpec};
 use pgemm_ptx::ptxas::Ptxas;
 
@@ -200,22 +201,20 @@ fn print_coverage(names: Vec<String>, seed: u64, count: usize) -> Result<Verdict
     let percent = |covered: usize, problems: usize| {
         format!("{:.1} %", 100.0 * covered as f64 / problems.max(1) as f64)
     };
-    let name = |row: &Coverage| {
-        row.population.map_or_else(|| "serving".to_owned(), |population| population.to_string())
-    };
     for row in &rows {
         table.add_row([
             row.elements.a.to_string(),
             row.elements.precision.to_string(),
-            name(row),
+            row.population.to_owned(),
             row.problems.to_string(),
             percent(row.covered, row.problems),
             format!("{:.2} %", 100.0 * (row.cost - 1.0)),
         ]);
     }
-    for (of, which) in [("drawn", false), ("models", true)] {
-        let rows = rows.iter().filter(|row| row.population.is_some());
-        let of_kind = rows.filter(|row| (name(row) == "models") == which);
+    for (of, populations) in
+        [("drawn", &["eights", "sixty-fours", "any"][..]), ("models", &["models"])]
+    {
+        let of_kind = rows.iter().filter(|row| populations.contains(&row.population));
         let (problems, covered) = of_kind.fold((0, 0), |(problems, covered), row| {
             (problems + row.problems, covered + row.covered)
         });
@@ -259,8 +258,11 @@ fn write_pack(
 ) -> Result<(), Failure> {
     let bytes: usize = kernels.iter().map(|(_, cubin)| cubin.len()).sum();
     output::note(format_args!("{} kernels of {bytes} bytes, which are packed now", kernels.len()));
-    kernels.sort_by_cached_key(|(name, _)| likeness(name));
-    let pack = pgemm_cubins::write(&kernels, generator(), assembler)?;
+    kernels.sort_by_cached_key(|(name, _)| (!is_of_linear_layers(name), likeness(name)));
+    let of_layers = kernels.partition_point(|(name, _)| is_of_linear_layers(name));
+    let (of_layers, others) = kernels.split_at(of_layers);
+    let groups = of_layers.chunks(GROUP_OF_LAYERS).chain(others.chunks(GROUP));
+    let pack = pgemm_cubins::write(&groups.collect::<Vec<_>>(), generator(), assembler)?;
     if pack.len() > args.most_bytes {
         let (length, most) = (pack.len(), args.most_bytes);
         return Err(format!("the pack has {length} bytes, and may have {most}").into());
@@ -268,6 +270,17 @@ fn write_pack(
     write(&args.pack, &pack)?;
     output::note(format_args!("{} bytes in {}, by {assembler}", pack.len(), args.pack.display()));
     Ok(())
+}
+
+/// Kernels of a group in the pack. The first product with a kernel of a group waits for all of it to
+/// be decompressed, so those of linear layers are in smaller groups.
+const GROUP_OF_LAYERS: usize = 32;
+const GROUP: usize = 96;
+
+/// Whether a kernel multiplies operands that are both K-major, as in linear layers.
+fn is_of_linear_layers(name: &str) -> bool {
+    let is_k_major = |spec: Spec| spec.majors() == (OperandMajor::K, OperandMajor::K);
+    name.parse().is_ok_and(is_k_major)
 }
 
 /// A text by which similar kernels follow each other: those with the same tile, and of these those

@@ -205,7 +205,7 @@ fn check_kernels(device: &Device, specs: impl Iterator<Item = Spec>) -> usize {
             let Some(&(index, spec)) = specs.get(index) else { return };
             let (problem, fill) = ragged_problem(&spec, index);
             let ways = [Split::Whole, Split::StreamK, Split::SplitK(2), Split::SplitK(3)];
-            let split = ways[index % ways.len()];
+            let split = if spec.is_direct() { Split::Whole } else { ways[index % ways.len()] };
             let unordered = index % 11 == 3;
             let config = Config::for_spec(spec).with_split(split).with_unordered(unordered);
             let comparison = check(device, &config, &problem, index as u64, fill);
