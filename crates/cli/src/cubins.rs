@@ -383,7 +383,7 @@ fn in_parallel<T: Sync, R: Send>(
     };
     let threads = std::thread::available_parallelism().map_or(1, usize::from);
     let parts: Vec<Result<Vec<(usize, R)>, String>> = std::thread::scope(|scope| {
-        let threads: Vec<_> = (0..threads).map(|_| scope.spawn(&work)).collect();
+        let threads: Vec<_> = (0..threads).map(|_| scope.spawn(work)).collect();
         let join = |thread: std::thread::ScopedJoinHandle<_>| {
             thread.join().unwrap_or_else(|_| Err("a thread panicked".to_owned()))
         };

@@ -86,7 +86,7 @@ fn in_parallel<R: Send>(
     };
     let threads = thread::available_parallelism().map_or(1, usize::from);
     let mut all = thread::scope(|scope| {
-        let threads: Vec<_> = (0..threads).map(|_| scope.spawn(&work)).collect();
+        let threads: Vec<_> = (0..threads).map(|_| scope.spawn(work)).collect();
         let join = |thread: thread::ScopedJoinHandle<_>| {
             thread.join().unwrap_or_else(|panic| resume_unwind(panic))
         };
