@@ -10,6 +10,9 @@ use pgemm_kernels::{EpilogueShape, OutputMajor, Spec, SpecHead, WorkSource};
 use crate::considered::{Key, Table};
 use crate::precision::Precision;
 
+/// The tables of keys with an epilogue. There is none if no kernel is of that kind.
+type Tables = HashMap<(Key, EpilogueShape), Option<Arc<Table>>>;
+
 /// Kernels that the planner prefers to others, for example since they need no compilation. It takes
 /// the best one of these if it is estimated to take at most [`NEAR_THE_BEST`] times as long as the
 /// best of all.
@@ -20,7 +23,7 @@ pub struct PreferredKernels {
     /// The names of their specs, sorted. A name becomes a spec when a table needs it.
     names: Vec<Cow<'static, str>>,
     /// Those of the catalogue's rule with an epilogue, which is left out of the specs of a table.
-    tables: Mutex<HashMap<(Key, EpilogueShape), Option<Arc<Table>>>>,
+    tables: Mutex<Tables>,
 }
 
 impl PreferredKernels {
