@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use pgemm::driver::{ContextRef, Device};
 use pgemm::tune::{Picks, Platform};
-use pgemm::{Config, DeviceFacts, Error, Gemm, Major, Plan, Pointers, Problem};
+use pgemm::{Config, DeviceFacts, Error, Gemm, Major, Pointers, Problem};
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 
@@ -168,7 +168,7 @@ fn first_plan(
     config: &Config,
     device: impl Into<DeviceFacts>,
 ) -> Result<String, Failure> {
-    let first = persistent_gemm::first_plan(problem, config, device)?;
+    let first = pgemm::first_plan(problem, config, device)?;
     Ok(format!("{}: {first}", first.spec))
 }
 
