@@ -1,5 +1,5 @@
-//! Finds the pack of shipped kernels. It is made for a release (`pgemm cubins assemble`) and not part
-//! of the repository. Without it, the library has no shipped kernels.
+//! Finds the pack of shipped kernels. It is made for a release (`pgemm cubins assemble`) and not
+//! part of the repository. Without it, the library has no shipped kernels.
 
 use std::path::PathBuf;
 use std::{env, fs, io};

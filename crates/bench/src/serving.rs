@@ -26,7 +26,8 @@ struct File {
 #[serde(deny_unknown_fields)]
 struct Model {
     name: String,
-    /// The address of the configuration that the extents follow from. It is for readers of the file.
+    /// The address of the configuration that the extents follow from. It is for readers of the
+    /// file.
     #[cfg_attr(not(test), expect(dead_code, reason = "only the tests check it"))]
     source: String,
     layers: Vec<Layer>,

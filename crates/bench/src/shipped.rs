@@ -1,6 +1,7 @@
 //! The kernels that are shipped with a release: which ones they are, and how many problems they are
 //! for. They are chosen so that few kernels cover many problems. A kernel covers a problem if it is
-//! estimated to take at most [`NEAR_THE_BEST`](pgemm_plan::NEAR_THE_BEST) times as long as the best.
+//! estimated to take at most [`NEAR_THE_BEST`](pgemm_plan::NEAR_THE_BEST) times as long as the
+//! best.
 
 use std::cmp::Reverse;
 use std::collections::{HashMap, HashSet};
@@ -227,8 +228,8 @@ impl Cover {
         self.cases.iter_mut().for_each(|(.., covered)| *covered = false);
     }
 
-    /// Chooses kernels, one by one, that cover the most problems of a kind that are left, until this
-    /// share of all is covered.
+    /// Chooses kernels, one by one, that cover the most problems of a kind that are left, until
+    /// this share of all is covered.
     fn choose(&mut self, kind: Kind, share: f64) {
         let Cover { cases, kernels, chosen, spoilt, .. } = self;
         let all = cases.iter().filter(|(of, ..)| *of == kind).count();
@@ -264,8 +265,8 @@ impl Cover {
 pub struct Coverage {
     /// The types and the precision.
     pub elements: Elements,
-    /// The population; `serving` for the problems of serving, and `rows` for other numbers of rows in
-    /// their layers.
+    /// The population; `serving` for the problems of serving, and `rows` for other numbers of rows
+    /// in their layers.
     pub population: &'static str,
     /// The number of problems, each on an H200 and on an H100.
     pub problems: usize,
@@ -308,8 +309,8 @@ pub fn coverage(preferred: &PreferredKernels, seed: u64, count: usize) -> Result
     Ok(rows)
 }
 
-/// The kernel that the planner takes if these are preferred, and how many times as long as the best it is
-/// estimated to take. `None` if the types have no kernel for the majors.
+/// The kernel that the planner takes if these are preferred, and how many times as long as the best
+/// it is estimated to take. `None` if the types have no kernel for the majors.
 fn pick(
     problem: &Problem,
     config: &Config,

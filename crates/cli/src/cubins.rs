@@ -25,8 +25,9 @@ pub enum Command {
     /// Choose the kernels to ship, and write the list.
     ///
     /// Few kernels are chosen that cover many problems: drawn ones, the layers of models, and those
-    /// of serving. A problem is covered by kernels that are estimated to take at most 5 % longer than
-    /// its best kernel. All are assembled and packed, and those that spill are replaced. Prints for how many problems of another seed the planner takes one of them.
+    /// of serving. A problem is covered by kernels that are estimated to take at most 5 % longer
+    /// than its best kernel. All are assembled and packed, and those that spill are replaced.
+    /// Prints for how many problems of another seed the planner takes one of them.
     Choose(Choose),
     /// Print for how many problems the planner takes a kernel of the list.
     Coverage(CoverageArgs),
@@ -34,8 +35,8 @@ pub enum Command {
     ///
     /// The library is then built with it. Needs ptxas (scripts/ptxas.sh installs it).
     Assemble(Assemble),
-    /// Compare kernels that were assembled in advance with the same kernels from the driver's JIT, on
-    /// the GPU: their results bit by bit, and their times in pairs.
+    /// Compare kernels that were assembled in advance with the same kernels from the driver's JIT,
+    /// on the GPU: their results bit by bit, and their times in pairs.
     Compare(compare::Args),
     /// Check that kernels of the list are generated as when it was written, and assemble cleanly.
     Check(Check),
@@ -100,10 +101,10 @@ pub struct PackArgs {
 
 #[derive(clap::Args)]
 pub struct Check {
-    /// Check every kernel N times the length of the list apart, from the one with the number SEED.
+    /// Check one in N kernels of the list.
     #[arg(long, value_name = "N", default_value_t = 1)]
     every: usize,
-    /// The number of the first kernel, modulo N.
+    /// Which ones: the number of the first kernel, modulo N.
     #[arg(long, default_value_t = 0)]
     seed: usize,
     /// The list.
@@ -272,8 +273,8 @@ fn write_pack(
     Ok(())
 }
 
-/// Kernels of a group in the pack. The first product with a kernel of a group waits for all of it to
-/// be decompressed, so those of linear layers are in smaller groups.
+/// Kernels of a group in the pack. The first product with a kernel of a group waits for all of it
+/// to be decompressed, so those of linear layers are in smaller groups.
 const GROUP_OF_LAYERS: usize = 32;
 const GROUP: usize = 96;
 

@@ -229,8 +229,8 @@ fn child(kind: Kind, ordinal: u32) -> Result<Measured, Failure> {
                 gemm.prepare(&problem)?;
                 parts.done("prepare");
                 let pointers = Pointers::new(a.address(), b.address(), d.address(), d.address());
-                // SAFETY: the buffers have the matrices of the problem, and live until the stream has
-                // been waited for.
+                // SAFETY: the buffers have the matrices of the problem, and live until the stream
+                // has been waited for.
                 unsafe { gemm.run_at(&problem, &pointers, stream.as_ref()) }?;
                 parts.done("launch");
                 count(&gemm, &[problem])?;

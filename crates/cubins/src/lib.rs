@@ -12,9 +12,9 @@ mod write;
 pub use pack::{Pack, PackError};
 pub use write::write;
 
-/// The kernels of the shipped pack. After comments, which begin with `#`, each line has the name of a
-/// kernel and the first 16 hexadecimal digits of the BLAKE3 hash of its PTX. `pgemm cubins choose`
-/// writes it.
+/// The kernels of the shipped pack. After comments, which begin with `#`, each line has the name of
+/// a kernel and the first 16 hexadecimal digits of the BLAKE3 hash of its PTX. `pgemm cubins
+/// choose` writes it.
 pub const LIST: &str = include_str!("../shipped.txt");
 
 /// The kernels of [`LIST`], each with the digits of its PTX.

@@ -1,5 +1,5 @@
-//! Reads packs. A pack consists of a header, its checksum and the compressed cubins. All numbers are
-//! little-endian.
+//! Reads packs. A pack consists of a header, its checksum and the compressed cubins. All numbers
+//! are little-endian.
 //!
 //! | part | content |
 //! |---|---|
@@ -7,13 +7,13 @@
 //! | format | 4 bytes, [`FORMAT`] |
 //! | length of the index | 4 bytes |
 //! | checksum of the index | 32 bytes, BLAKE3 |
-//! | index | generator and assembler as texts; number of groups, 4 bytes, and the groups; number of kernels, 4 bytes, and the kernels, by name |
+//! | index | generator, assembler; number of groups, groups; number of kernels, kernels by name |
 //! | groups | Zstandard frames, one after the other |
 //!
-//! Cubins are compressed in groups, since similar ones have much in common. A text has its length in
-//! 2 bytes before it. A group has the bytes of its frame and of its cubins (4 bytes each). A kernel
-//! has its name as a text, the number of its group, the place of its cubin in the group, the bytes of
-//! the cubin (4 bytes each), and the first 16 bytes of the BLAKE3 hash of the cubin.
+//! Cubins are compressed in groups, since similar ones have much in common. A text has its length
+//! in 2 bytes before it. A group has the bytes of its frame and of its cubins (4 bytes each). A
+//! kernel has its name as a text, the number of its group, the place of its cubin in the group, the
+//! bytes of the cubin (4 bytes each), and the first 16 bytes of the BLAKE3 hash of the cubin.
 
 use std::borrow::Cow;
 use std::ops::Range;

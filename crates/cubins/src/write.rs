@@ -17,7 +17,7 @@ const WINDOW: u32 = 24;
 
 /// The bytes of a pack with these groups of kernels and their cubins, by the generator and the
 /// assembler that made them. A group should have similar kernels. All of it is decompressed for its
-/// first kernel, which takes a millisecond or two for 32 kernels.
+/// first kernel.
 ///
 /// # Errors
 /// A text or the whole is too large for the format, a kernel is there twice, or there is no memory.

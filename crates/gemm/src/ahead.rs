@@ -18,7 +18,7 @@ pub const VARIABLE: &str = "PGEMM_PROGRAM";
 /// which takes about as long as a kernel.
 const FEWEST: usize = 4;
 
-/// Most processes: each has its own context, which takes some hundred megabytes of the device.
+/// Most processes: each has its own context, which takes memory of the device.
 const MOST_PROCESSES: usize = 16;
 
 /// Compiles kernels for a device in several processes, if there are enough kernels, cores, and the

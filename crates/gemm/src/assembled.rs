@@ -1,10 +1,10 @@
 //! Kernels that were assembled in advance. They are launched without generating or compiling any
 //! code.
 //!
-//! A release is shipped with the kernels of a list. The planner prefers kernels of the list to others
-//! that are estimated to be slightly faster, so that few kernels serve many problems. It does so in
-//! builds without these kernels, too: the same problems are computed by the same kernels, which are
-//! then compiled when they are first used.
+//! A release is shipped with the kernels of a list. The planner prefers kernels of the list to
+//! others that are estimated to be slightly faster, so that few kernels serve many problems. It
+//! does so in builds without these kernels, too: the same problems are computed by the same
+//! kernels, which are then compiled when they are first used.
 
 use std::sync::{Arc, LazyLock};
 

@@ -1,5 +1,5 @@
-//! The plans that a [`Gemm`](crate::Gemm) uses: those of the planner, with the kernels of the library's
-//! list preferred ([`assembled`](crate::assembled)).
+//! The plans that a [`Gemm`](crate::Gemm) uses: those of the planner, with the kernels of the
+//! library's list preferred ([`assembled`](crate::assembled)).
 
 use pgemm_plan::{
     Candidates, Config, DeviceFacts, OperandAlignment, Plan, PlanError, Problem, TunedChoices,

@@ -1,8 +1,8 @@
 //! [`KernelStore`]: the kernels that are loaded on a device, shared by all GEMMs and engines of it.
 //! A kernel that was assembled in advance is loaded without generating any code. All others are
-//! compiled by the driver's JIT, which loads them in milliseconds where they are in the driver's own
-//! cache. Whether the JIT compiled a kernel well is a verdict that the disk cache ([`JitCache`])
-//! keeps from one process to the next.
+//! compiled by the driver's JIT, which loads them in milliseconds where they are in the driver's
+//! own cache. Whether the JIT compiled a kernel well is a verdict that the disk cache
+//! ([`JitCache`]) keeps from one process to the next.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -18,7 +18,7 @@ use crate::driver::{self, Device, Function, LaunchConfig, Module};
 use crate::error::{Error, Result};
 use crate::recent::Recent;
 
-/// Kernels that stay loaded though nobody uses them. One takes some 0.1 MB of the device.
+/// Kernels that stay loaded though nobody uses them. The cubin of one has some 60 KB.
 const MOST_KERNELS: usize = 1024;
 
 /// A GEMM kernel on the device, launched or resident.

@@ -155,10 +155,10 @@ pub(crate) fn rated_for(
     })
 }
 
-/// The rated specs that are worth estimating for a problem as its kernel sees it: those of the rule,
-/// or all that the catalogue lists if the rule has none of these types. They include specs that swap
-/// A and B, unless the config says which ones are wanted. Of all these, only the preferred ones
-/// are returned if such are given.
+/// The rated specs that are worth estimating for a problem as its kernel sees it: those of the
+/// rule, or all that the catalogue lists if the rule has none of these types. They include specs
+/// that swap A and B, unless the config says which ones are wanted. Of all these, only the
+/// preferred ones are returned if such are given.
 pub(crate) fn considered_for<'t>(
     planned: &PlannedProblem,
     shape: Shape,
@@ -203,8 +203,8 @@ impl<'t> PreferredFor<'t> {
     }
 }
 
-/// Whether the kernel of a spec without its epilogue is a preferred one with it, or whether none are
-/// given.
+/// Whether the kernel of a spec without its epilogue is a preferred one with it, or whether none
+/// are given.
 fn are_preferred<'t>(
     config: &Config,
     preferred: Option<&'t PreferredKernels>,

@@ -34,8 +34,8 @@ const MAX_EXTENT: usize = i32::MAX as usize;
 /// fewer than 2^31 CTAs.
 const MAX_BATCH: usize = 1 << 28;
 
-/// A preferred kernel is taken instead of a faster one if it is estimated to take at most so many times
-/// as long.
+/// A preferred kernel is taken instead of a faster one if it is estimated to take at most so many
+/// times as long.
 pub const NEAR_THE_BEST: f64 = 1.05;
 
 /// Estimates that are corrected for each way to access the operands, when all kernels near the best
@@ -256,8 +256,8 @@ impl Candidates {
     }
 
     /// Puts the best plan with a preferred kernel first, if it is estimated to take at most
-    /// [`NEAR_THE_BEST`] times as long as the best of all. A tuned plan and plans that the config asks for
-    /// stay first.
+    /// [`NEAR_THE_BEST`] times as long as the best of all. A tuned plan and plans that the config
+    /// asks for stay first.
     pub fn prefer(mut self, preferred: &PreferredKernels) -> Candidates {
         let is_preferred = |plan: &Plan| preferred.contains(&plan.spec);
         if self.ranking.is_none() || self.tuned.is_some() || self.first.iter().any(is_preferred) {
@@ -274,8 +274,8 @@ impl Candidates {
         self
     }
 
-    /// How many times as long as the best plan the one with a preferred kernel is estimated to take.
-    /// It is 1 if the best comes first.
+    /// How many times as long as the best plan the one with a preferred kernel is estimated to
+    /// take. It is 1 if the best comes first.
     pub fn cost_of_preference(&self) -> f64 {
         self.cost
     }

@@ -1,5 +1,6 @@
-//! Hashes the sources of a crate, for its build script. Kernels that were assembled in advance carry
-//! the hashes of the crates that generated them, so that kernels of other sources are recognised.
+//! Hashes the sources of a crate, for its build script. Kernels that were assembled in advance
+//! carry the hashes of the crates that generated them, so that kernels of other sources are
+//! recognised.
 
 use std::fs;
 use std::io;

@@ -1,5 +1,5 @@
-//! Loading of kernels: compilation of PTX by the driver's JIT, with the resource report from its log,
-//! and cubins that were assembled in advance.
+//! Loading of kernels: compilation of PTX by the driver's JIT, with the resource report from its
+//! log, and cubins that were assembled in advance.
 
 use std::ffi::{CString, c_uint, c_void};
 use std::ptr;
@@ -84,8 +84,8 @@ pub unsafe fn load_cubin(device: &Device, cubin: &[u8]) -> Result<Module> {
     let driver = device.driver();
     let _current = device.enter()?;
     let mut raw: sys::CUmodule = ptr::null_mut();
-    // SAFETY: the caller vouches for the cubin, which lives during the call. `raw` is a valid place,
-    // and there are no options.
+    // SAFETY: the caller vouches for the cubin, which lives during the call. `raw` is a valid
+    // place, and there are no options.
     let code = stream_waits::alone(device, "cuModuleLoadDataEx", || unsafe {
         (driver.api().cuModuleLoadDataEx)(
             &mut raw,

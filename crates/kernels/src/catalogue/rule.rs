@@ -36,7 +36,8 @@ const MOST_STAGES: u32 = 16;
 const FEWEST_STAGES: u32 = 3;
 
 /// Every wgmma kernel of the rule for operands of these types and majors, in all the ways in which
-/// sums of these types are added up. `loaders` load A and B. Widths of tiles are all multiples of 8.
+/// sums of these types are added up. `loaders` load A and B. Widths of tiles are all multiples of
+/// 8.
 pub fn rule(
     operands: [Element; 2],
     majors: (OperandMajor, OperandMajor),
@@ -95,8 +96,8 @@ pub fn rule_tiles(
     })
 }
 
-/// The kernels of the [`rule`] with the tile of a spec: those in every cluster, and with every ring.
-/// The first ones have no clusters.
+/// The kernels of the [`rule`] with the tile of a spec: those in every cluster, and with every
+/// ring. The first ones have no clusters.
 pub fn in_clusters(spec: &Spec) -> impl Iterator<Item = Spec> + use<> {
     let spec = *spec;
     let clusters = CLUSTERS.into_iter();

@@ -10,8 +10,8 @@
 //! digits of the number of a leaf, and several choices are looked up together without a branch.
 //!
 //! A tree of a file has [`TREE_BYTES`] bytes: the features of its levels, a byte each; their
-//! thresholds, each a [`Short`] of two bytes, the lower one first; a shift, a byte; and its leaves, a
-//! signed byte each. A leaf's value is its byte times two to the power of the shift, in units of
+//! thresholds, each a [`Short`] of two bytes, the lower one first; a shift, a byte; and its leaves,
+//! a signed byte each. A leaf's value is its byte times two to the power of the shift, in units of
 //! 1 / [`UNITS`].
 
 use std::ops::Range;
