@@ -108,10 +108,10 @@ enum Kind {
 }
 
 /// Numbers of rows that are drawn for each layer of serving, log-uniform up to the largest one.
-const ROWS: usize = 60;
+const ROWS: usize = 150;
 
 /// The share of them that is covered.
-const SHARE_OF_ROWS: f64 = 0.98;
+const SHARE_OF_ROWS: f64 = 0.99;
 
 /// The layers of serving with numbers of rows that follow from a seed.
 fn problems_of_rows(seed: u64) -> Result<Vec<Problem>> {

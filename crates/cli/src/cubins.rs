@@ -11,6 +11,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use persistent_gemm::assembled::generator;
 use persistent_gemm::{Dtype, Error};
 use pgemm_bench::{Covering, choose_shipped, coverage};
+use pgemm_cubins::{Compression, Group};
 use pgemm_ir::OperandMajor;
 use pgemm_kernels::{GemmKernel, RepackKernel, RepackSpec, Side, Spec, WgmmaSpec};
 use pgemm_ptx::ptxas::Ptxas;
@@ -262,7 +263,9 @@ fn write_pack(
     kernels.sort_by_cached_key(|(name, _)| (!is_of_linear_layers(name), likeness(name)));
     let of_layers = kernels.partition_point(|(name, _)| is_of_linear_layers(name));
     let (of_layers, others) = kernels.split_at(of_layers);
-    let groups = of_layers.chunks(GROUP_OF_LAYERS).chain(others.chunks(GROUP));
+    let group = |compression| move |kernels| Group { compression, kernels };
+    let of_layers = of_layers.chunks(GROUP_OF_LAYERS).map(group(Compression::Zstandard));
+    let groups = of_layers.chain(others.chunks(GROUP).map(group(Compression::Lzma2)));
     let pack = pgemm_cubins::write(&groups.collect::<Vec<_>>(), generator(), assembler)?;
     if pack.len() > args.most_bytes {
         let (length, most) = (pack.len(), args.most_bytes);
@@ -273,9 +276,9 @@ fn write_pack(
     Ok(())
 }
 
-/// Kernels of a group in the pack. The first product with a kernel of a group waits for all of it
-/// to be decompressed, so those of linear layers are in smaller groups.
-const GROUP_OF_LAYERS: usize = 32;
+/// Kernels of a group in the pack. The first product with a kernel waits for those before it in its
+/// group to be decompressed, so those of linear layers are in smaller groups, and take more space.
+const GROUP_OF_LAYERS: usize = 16;
 const GROUP: usize = 96;
 
 /// Whether a kernel multiplies operands that are both K-major, as in linear layers.

@@ -9,8 +9,8 @@
 mod pack;
 mod write;
 
-pub use pack::{Pack, PackError};
-pub use write::write;
+pub use pack::{Compression, Pack, PackError};
+pub use write::{Group, write};
 
 /// The kernels of the shipped pack. After comments, which begin with `#`, each line has the name of
 /// a kernel and the first 16 hexadecimal digits of the BLAKE3 hash of its PTX. `pgemm cubins

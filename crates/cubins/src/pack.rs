@@ -8,27 +8,44 @@
 //! | length of the index | 4 bytes |
 //! | checksum of the index | 32 bytes, BLAKE3 |
 //! | index | generator, assembler; number of groups, groups; number of kernels, kernels by name |
-//! | groups | Zstandard frames, one after the other |
+//! | groups | compressed cubins, one group after the other |
 //!
 //! Cubins are compressed in groups, since similar ones have much in common. A text has its length
-//! in 2 bytes before it. A group has the bytes of its frame and of its cubins (4 bytes each). A
-//! kernel has its name as a text, the number of its group, the place of its cubin in the group, the
-//! bytes of the cubin (4 bytes each), and the first 16 bytes of the BLAKE3 hash of the cubin.
+//! in 2 bytes before it. A group has the number of its [`Compression`], its compressed bytes and
+//! the bytes of its cubins (4 bytes each). A kernel has its name as a text, the number of its
+//! group, the place of its cubin in the group, the bytes of the cubin (4 bytes each), and the first
+//! 16 bytes of the BLAKE3 hash of the cubin. A cubin begins at a multiple of [`ALIGNMENT`].
 
 use std::borrow::Cow;
+use std::fmt;
+use std::io::{self, BufRead, Read};
 use std::ops::Range;
 use std::sync::{Arc, Mutex, PoisonError};
 
+use lzma_rust2::Lzma2Reader;
+
 pub(crate) const MAGIC: [u8; 8] = *b"PGEMMPAK";
 /// Raise it when the meaning of a pack changes.
-pub(crate) const FORMAT: u32 = 1;
+pub(crate) const FORMAT: u32 = 2;
 /// Magic, format, length and checksum of the index.
 pub(crate) const HEADER_BYTES: usize = 8 + 4 + 4 + blake3::OUT_LEN;
 pub(crate) const HASH_BYTES: usize = 16;
+/// Cubins begin at multiples of it in their group. An instruction has as many bytes, and LZMA2 is
+/// told so.
+pub(crate) const ALIGNMENT: usize = 16;
 /// Most bytes of a group of cubins.
 const MOST_BYTES: u32 = 64 << 20;
 /// Groups that stay decompressed, since the kernels of a program are similar.
 const KEPT_GROUPS: usize = 4;
+
+/// How a group of cubins is compressed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Compression {
+    /// Zstandard, which is decompressed several times faster.
+    Zstandard = 0,
+    /// LZMA2, which takes less space.
+    Lzma2 = 1,
+}
 
 /// Why a pack or a kernel of it cannot be used.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -66,19 +83,20 @@ pub enum PackError {
 /// A pack of kernels.
 #[derive(Debug)]
 pub struct Pack {
-    bytes: Cow<'static, [u8]>,
+    bytes: Arc<Cow<'static, [u8]>>,
     generator: Range<usize>,
     assembler: Range<usize>,
     groups: Vec<Group>,
     /// Sorted by name.
     entries: Vec<Entry>,
-    /// The numbers of groups that were decompressed last, with their cubins.
-    kept: Mutex<Vec<(u32, Arc<Vec<u8>>)>>,
+    /// The groups that were used last, with their numbers.
+    kept: Mutex<Vec<(u32, Cubins)>>,
 }
 
 #[derive(Clone, Debug)]
 struct Group {
-    frame: Range<usize>,
+    compression: Compression,
+    compressed: Range<usize>,
     bytes: u32,
 }
 
@@ -97,7 +115,7 @@ impl Pack {
     /// # Errors
     /// The bytes are no pack, or a damaged one.
     pub fn read(bytes: impl Into<Cow<'static, [u8]>>) -> Result<Pack, PackError> {
-        let bytes = bytes.into();
+        let bytes = Arc::new(bytes.into());
         if bytes.is_empty() {
             return Ok(Pack {
                 bytes,
@@ -127,10 +145,15 @@ impl Pack {
         let (generator, assembler) = (index.text()?, index.text()?);
         let mut groups: Vec<Group> = vec![];
         for _ in 0..index.number()? {
-            let begin = groups.last().map_or(end, |last| last.frame.end);
-            let frame = begin..begin.saturating_add(index.number()? as usize);
-            bytes.get(frame.clone()).ok_or(PackError::Truncated)?;
-            let group = Group { frame, bytes: index.number()? };
+            let compression = match index.array()? {
+                [0] => Compression::Zstandard,
+                [1] => Compression::Lzma2,
+                _ => return Err(PackError::Malformed { what: "a compression is unknown" }),
+            };
+            let begin = groups.last().map_or(end, |last| last.compressed.end);
+            let compressed = begin..begin.saturating_add(index.number()? as usize);
+            bytes.get(compressed.clone()).ok_or(PackError::Truncated)?;
+            let group = Group { compression, compressed, bytes: index.number()? };
             if group.bytes > MOST_BYTES {
                 return Err(PackError::Malformed { what: "a group is too large" });
             }
@@ -188,7 +211,7 @@ impl Pack {
     /// [`PackError::Kernel`] if it is damaged.
     pub fn cubin(&self, name: &str) -> Option<Result<Vec<u8>, PackError>> {
         let Entry { group, cubin, hash, .. } = &self.entries[self.find(name)?];
-        let cubin = self.group(*group).map(|group| group[cubin.clone()].to_vec());
+        let cubin = self.decompress(*group, cubin).ok();
         let damaged = || PackError::Kernel { name: name.to_owned() };
         Some(cubin.filter(|cubin| hash_of(cubin) == *hash).ok_or_else(damaged))
     }
@@ -197,23 +220,79 @@ impl Pack {
         self.entries.binary_search_by(|entry| self.text(&entry.name).cmp(name)).ok()
     }
 
-    /// The cubins of a group. `None` if it is damaged.
-    fn group(&self, number: u32) -> Option<Arc<Vec<u8>>> {
+    /// The bytes at a place in a group. A group is decompressed as far as it is needed, and then
+    /// goes on from there.
+    fn decompress(&self, number: u32, place: &Range<usize>) -> io::Result<Vec<u8>> {
         let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some((_, cubins)) = kept.iter().find(|(kept, _)| *kept == number) {
-            return Some(cubins.clone());
-        }
-        let Group { frame, bytes } = self.groups.get(number as usize)?;
-        let cubins = zstd::bulk::decompress(&self.bytes[frame.clone()], *bytes as usize).ok()?;
-        let cubins = Some(cubins).filter(|cubins| cubins.len() == *bytes as usize)?;
-        kept.truncate(KEPT_GROUPS - 1);
-        kept.insert(0, (number, Arc::new(cubins)));
-        Some(kept[0].1.clone())
+        let known = kept.iter().position(|(kept, _)| *kept == number);
+        // A group that fails is not kept.
+        let mut cubins = match known {
+            Some(known) => kept.remove(known).1,
+            None => Cubins::new(&self.groups[number as usize], &self.bytes)?,
+        };
+        let cubin = cubins.get(place)?.to_vec();
+        kept.insert(0, (number, cubins));
+        kept.truncate(KEPT_GROUPS);
+        Ok(cubin)
     }
 
     fn text(&self, place: &Range<usize>) -> &str {
         // The reader has checked every text.
         std::str::from_utf8(&self.bytes[place.clone()]).unwrap_or_default()
+    }
+}
+
+/// The cubins of a group, decompressed as far as they were needed.
+struct Cubins {
+    bytes: Vec<u8>,
+    rest: Box<dyn Read + Send>,
+}
+
+impl Cubins {
+    fn new(group: &Group, pack: &Arc<Cow<'static, [u8]>>) -> io::Result<Cubins> {
+        let compressed = Compressed { pack: pack.clone(), place: group.compressed.clone() };
+        let rest: Box<dyn Read + Send> = match group.compression {
+            Compression::Zstandard => Box::new(zstd::Decoder::with_buffer(compressed)?),
+            Compression::Lzma2 => Box::new(Lzma2Reader::new(compressed, group.bytes, None)),
+        };
+        Ok(Cubins { bytes: Vec::with_capacity(group.bytes as usize), rest })
+    }
+
+    fn get(&mut self, place: &Range<usize>) -> io::Result<&[u8]> {
+        let missing = place.end.saturating_sub(self.bytes.len());
+        self.rest.by_ref().take(missing as u64).read_to_end(&mut self.bytes)?;
+        self.bytes.get(place.clone()).ok_or_else(|| io::ErrorKind::UnexpectedEof.into())
+    }
+}
+
+impl fmt::Debug for Cubins {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Cubins").field("bytes", &self.bytes.len()).finish_non_exhaustive()
+    }
+}
+
+/// The compressed bytes of a group, which are read from the front.
+struct Compressed {
+    pack: Arc<Cow<'static, [u8]>>,
+    /// The bytes that are left.
+    place: Range<usize>,
+}
+
+impl BufRead for Compressed {
+    fn fill_buf(&mut self) -> io::Result<&[u8]> {
+        Ok(&self.pack[self.place.clone()])
+    }
+
+    fn consume(&mut self, count: usize) {
+        self.place.start += count;
+    }
+}
+
+impl Read for Compressed {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        let count = self.fill_buf()?.read(buffer)?;
+        self.consume(count);
+        Ok(count)
     }
 }
 

@@ -1,46 +1,53 @@
 //! Writes packs.
 
-use std::io;
+use std::io::{self, Write};
 use std::panic::resume_unwind;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 
+use lzma_rust2::{Lzma2Options, Lzma2Writer, LzmaOptions};
 use zstd::zstd_safe::CParameter;
 
-use crate::pack::{FORMAT, HEADER_BYTES, MAGIC, hash_of};
+use crate::pack::{ALIGNMENT, Compression, FORMAT, HEADER_BYTES, MAGIC, hash_of};
 
-/// How hard the compression tries: as hard as it can.
+/// How hard Zstandard tries: as hard as it can.
 const LEVEL: i32 = 22;
 
-/// A power of 2 of bytes, in which a group finds what it has in common.
+/// A power of 2 of bytes, in which Zstandard finds what a group has in common.
 const WINDOW: u32 = 24;
 
-/// The bytes of a pack with these groups of kernels and their cubins, by the generator and the
-/// assembler that made them. A group should have similar kernels. All of it is decompressed for its
-/// first kernel.
+/// Kernels that are compressed together.
+#[derive(Clone, Copy, Debug)]
+pub struct Group<'k> {
+    /// How.
+    pub compression: Compression,
+    /// The names of kernels, with their cubins. They should be similar. For the use of a kernel,
+    /// those before it are decompressed too.
+    pub kernels: &'k [(String, Vec<u8>)],
+}
+
+/// The bytes of a pack with these groups of kernels, by the generator and the assembler that made
+/// them.
 ///
 /// # Errors
 /// A text or the whole is too large for the format, a kernel is there twice, or there is no memory.
-pub fn write(
-    groups: &[&[(String, Vec<u8>)]],
-    generator: &str,
-    assembler: &str,
-) -> io::Result<Vec<u8>> {
-    let frames = in_parallel(groups.len(), |number| compressed(groups[number]))?;
+pub fn write(groups: &[Group<'_>], generator: &str, assembler: &str) -> io::Result<Vec<u8>> {
+    let compressed = in_parallel(groups.len(), |number| compressed(&groups[number]))?;
     let mut index = Vec::new();
     text(&mut index, generator)?;
     text(&mut index, assembler)?;
     number(&mut index, groups.len())?;
-    for (group, frame) in groups.iter().zip(&frames) {
-        number(&mut index, frame.len())?;
-        number(&mut index, group.iter().map(|(_, cubin)| cubin.len()).sum())?;
+    for (group, compressed) in groups.iter().zip(&compressed) {
+        index.push(group.compression as u8);
+        number(&mut index, compressed.len())?;
+        number(&mut index, group.kernels.iter().map(|(_, cubin)| aligned(cubin)).sum())?;
     }
     let mut places: Vec<(&str, usize, usize, &[u8])> = vec![];
-    for (group, members) in groups.iter().enumerate() {
+    for (number, group) in groups.iter().enumerate() {
         let mut place = 0;
-        for (name, cubin) in *members {
-            places.push((name, group, place, cubin));
-            place += cubin.len();
+        for (name, cubin) in group.kernels {
+            places.push((name, number, place, cubin));
+            place += aligned(cubin);
         }
     }
     places.sort_by_key(|(name, ..)| *name);
@@ -61,16 +68,41 @@ pub fn write(
     number(&mut bytes, index.len())?;
     bytes.extend(blake3::hash(&index).as_bytes());
     bytes.extend(index);
-    frames.iter().for_each(|frame| bytes.extend(frame));
+    compressed.iter().for_each(|group| bytes.extend(group));
     Ok(bytes)
 }
 
-/// The cubins of a group as a frame.
-fn compressed(group: &[(String, Vec<u8>)]) -> io::Result<Vec<u8>> {
-    let cubins: Vec<&[u8]> = group.iter().map(|(_, cubin)| cubin.as_slice()).collect();
-    let mut compressor = zstd::bulk::Compressor::new(LEVEL)?;
-    compressor.set_parameter(CParameter::WindowLog(WINDOW))?;
-    compressor.compress(&cubins.concat())
+/// The compressed bytes of a group.
+fn compressed(group: &Group<'_>) -> io::Result<Vec<u8>> {
+    let mut cubins = Vec::new();
+    for (_, cubin) in group.kernels {
+        let end = cubins.len() + aligned(cubin);
+        cubins.extend(cubin);
+        cubins.resize(end, 0);
+    }
+    match group.compression {
+        Compression::Zstandard => {
+            let mut compressor = zstd::bulk::Compressor::new(LEVEL)?;
+            compressor.set_parameter(CParameter::WindowLog(WINDOW))?;
+            compressor.compress(&cubins)
+        }
+        Compression::Lzma2 => {
+            let mut options = LzmaOptions::with_preset(9);
+            options.nice_len = LzmaOptions::NICE_LEN_MAX;
+            // The bits of a place in an instruction.
+            let place = ALIGNMENT.ilog2();
+            (options.lc, options.lp, options.pb) = (0, place, place);
+            let options = Lzma2Options { lzma_options: options, ..Lzma2Options::default() };
+            let mut writer = Lzma2Writer::new(Vec::new(), options);
+            writer.write_all(&cubins)?;
+            writer.finish()
+        }
+    }
+}
+
+/// The bytes that a cubin takes in its group.
+fn aligned(cubin: &[u8]) -> usize {
+    cubin.len().next_multiple_of(ALIGNMENT)
 }
 
 /// Results for the numbers up to a count, computed on all cores.
@@ -135,7 +167,11 @@ mod tests {
     }
 
     fn pack() -> Vec<u8> {
-        write(&kernels().chunks(32).collect::<Vec<_>>(), "generator", "assembler 1.2").unwrap()
+        let kernels = kernels();
+        let both = [Compression::Zstandard, Compression::Lzma2];
+        let group = |(compression, kernels)| Group { compression, kernels };
+        let groups: Vec<Group> = both.into_iter().zip(kernels.chunks(32)).map(group).collect();
+        write(&groups, "generator", "assembler 1.2").unwrap()
     }
 
     #[test]
@@ -147,7 +183,9 @@ mod tests {
         assert_eq!((pack.generator(), pack.assembler()), ("generator", "assembler 1.2"));
         assert_eq!(pack.len(), 50);
         assert!(pack.names().is_sorted());
-        for (name, cubin) in kernels() {
+        // Those of one group and of the other, from both ends.
+        let (forwards, backwards) = (kernels(), kernels().into_iter().rev());
+        for (name, cubin) in forwards.into_iter().zip(backwards).flat_map(|(one, two)| [one, two]) {
             assert_eq!(pack.cubin(&name), Some(Ok(cubin)), "{name}");
         }
         assert!(!pack.contains("kernel-50") && pack.cubin("kernel-50").is_none());
@@ -163,7 +201,8 @@ mod tests {
     #[test]
     fn a_kernel_that_is_there_twice_is_refused() {
         let twice = [("one".to_owned(), vec![1]), ("one".to_owned(), vec![2])];
-        assert!(write(&[&twice[..1], &twice[1..]], "", "").is_err());
+        let group = |kernels| Group { compression: Compression::Zstandard, kernels };
+        assert!(write(&[group(&twice[..1]), group(&twice[1..])], "", "").is_err());
     }
 
     #[test]

@@ -6,10 +6,13 @@
 mod bounds;
 
 use std::collections::HashMap;
+use std::panic::resume_unwind;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, OnceLock, PoisonError};
+use std::{iter, thread};
 
 use pgemm_ir::{Element, OperandMajor};
-use pgemm_kernels::{Cluster, Loader, OutputMajor, Spec, catalogue};
+use pgemm_kernels::{Cluster, Loader, OutputMajor, Spec, WgmmaSpec, catalogue};
 
 use self::bounds::{Bound, Bounds, COLUMN_STEP, ROW_STEP};
 use crate::device::DeviceFacts;
@@ -22,6 +25,9 @@ use crate::split::Split;
 
 /// Tiles whose bounds the trees correct at once.
 const LANES: usize = 32;
+
+/// Most threads that make a table.
+const MOST_THREADS: usize = 8;
 
 /// Tiles that are considered.
 struct Numbers {
@@ -95,33 +101,48 @@ impl Table {
     }
 
     fn new(([a_type, b_type, output], precision, [a, b], [of_a, of_b]): Key) -> Table {
-        let tiles = |operands, majors, loaders, d_major| {
-            let tiles = catalogue::rule_tiles(operands, majors, loaders, d_major, output);
-            let tiles = tiles.filter(|spec| Precision::of(spec) == precision);
-            let bounded = tiles.filter_map(|spec| most_on_an_sm(catalogue::with_rings(spec)));
-            Tiles::new(bounded.map(|bounded| (bounded, OnceLock::new())))
+        let rows = |operands, majors, loaders, d_major| {
+            let rows = catalogue::rule_rows(operands, majors, loaders, d_major, output);
+            rows.filter(|spec| Precision::of(spec) == precision).collect::<Vec<Spec>>()
         };
-        // A program waits for its first table, so a thread makes each side.
-        std::thread::scope(|scope| {
-            let swapped =
-                scope.spawn(|| tiles([b_type, a_type], (b, a), [of_b, of_a], OutputMajor::M));
-            let plain = tiles([a_type, b_type], (a, b), [of_a, of_b], OutputMajor::N);
-            let swapped = swapped.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
-            Table([plain, swapped])
-        })
+        let plain = rows([a_type, b_type], (a, b), [of_a, of_b], OutputMajor::N);
+        let swapped = rows([b_type, a_type], (b, a), [of_b, of_a], OutputMajor::M);
+        let sides = [plain.len(), swapped.len()];
+        let all = [plain, swapped].concat();
+        let tiles = in_parallel(&all, |rows| {
+            let rated = catalogue::in_widths(rows).map(|tile| (most_on_an_sm(tile), OnceLock::new()));
+            tiles(rated)
+        });
+        Table::of_parts(tiles, sides)
     }
 
     /// The table of some kernels of a key: of those that compute D, and of the others.
     pub(crate) fn of_specs(sides: [Vec<Spec>; 2]) -> Table {
-        Table(sides.map(|mut specs| {
+        let sides = sides.map(|mut specs| {
             // Those of one tile side by side.
             specs.sort_by_cached_key(|spec| (tile_of(spec).to_string(), spec.to_string()));
             let tiles = specs.chunk_by(|one, next| tile_of(one) == tile_of(next));
-            let rated = |specs: &[Spec]| {
+            let tiles: Vec<Vec<Spec>> = tiles.map(<[Spec]>::to_vec).collect();
+            tiles.chunks(LANES).map(<[_]>::to_vec).collect::<Vec<_>>()
+        });
+        let parts = [sides[0].len(), sides[1].len()];
+        let tiles = in_parallel(&sides.concat(), |part| {
+            let rated = part.iter().filter_map(|specs| {
                 let rated: Vec<_> = specs.iter().copied().map(RatedSpec::new).collect();
-                Some((most_on_an_sm(specs.iter().copied())?, OnceLock::from(rated)))
-            };
-            Tiles::new(tiles.filter_map(rated))
+                let most = |most: RatedSpec, rated| more_on_an_sm(most, rated);
+                Some((rated.iter().copied().reduce(most)?, OnceLock::from(rated)))
+            });
+            tiles(rated)
+        });
+        Table::of_parts(tiles, parts)
+    }
+
+    /// The table of parts, so many of the one side and of the other.
+    fn of_parts(parts: Vec<Vec<Tile>>, [plain, swapped]: [usize; 2]) -> Table {
+        let mut parts = parts.into_iter();
+        Table([plain, swapped].map(|count| {
+            let tiles: Vec<Tile> = parts.by_ref().take(count).flatten().collect();
+            Tiles { sizes: tiles.iter().map(|tile| tile.size).collect(), tiles }
         }))
     }
 
@@ -229,22 +250,53 @@ impl Table {
     }
 }
 
-impl Tiles {
-    /// The tiles with these specs for their bounds, and with all specs if these are known.
-    fn new(tiles: impl Iterator<Item = (RatedSpec, OnceLock<Vec<RatedSpec>>)>) -> Tiles {
-        let (bounded, specs): (Vec<RatedSpec>, Vec<_>) = tiles.unzip();
-        let least = RatedSpec::least_cycles(&bounded);
-        let tiles = bounded.into_iter().zip(least).zip(specs);
-        let tiles: Vec<Tile> =
-            tiles.map(|((bounded, least), specs)| Tile::new(bounded, least, specs)).collect();
-        Tiles { sizes: tiles.iter().map(|tile| tile.size).collect(), tiles }
-    }
+/// Tiles with these specs for their bounds, and with all specs if these are known.
+fn tiles(tiles: impl Iterator<Item = (RatedSpec, OnceLock<Vec<RatedSpec>>)>) -> Vec<Tile> {
+    let (bounded, specs): (Vec<RatedSpec>, Vec<_>) = tiles.unzip();
+    let least = RatedSpec::least_cycles(&bounded);
+    let tiles = bounded.into_iter().zip(least).zip(specs);
+    tiles.map(|((bounded, least), specs)| Tile::new(bounded, least, specs)).collect()
 }
 
-/// The first of these specs, or one of which more CTAs work on an SM.
-fn most_on_an_sm(all: impl Iterator<Item = Spec>) -> Option<RatedSpec> {
-    all.map(RatedSpec::new)
-        .reduce(|most, rated| if rated.ctas_per_sm > most.ctas_per_sm { rated } else { most })
+/// A tile with the deepest ring, or with another one of which more CTAs work on an SM.
+fn most_on_an_sm(tile: Spec) -> RatedSpec {
+    let deepest = RatedSpec::new(tile);
+    // With operands that TMA loads, one CTA works on an SM, whatever its ring.
+    if !tile.wgmma().is_some_and(WgmmaSpec::threads_load) {
+        return deepest;
+    }
+    catalogue::with_rings(tile).map(RatedSpec::new).fold(deepest, more_on_an_sm)
+}
+
+/// The first spec, or the other if more CTAs of it work on an SM.
+fn more_on_an_sm(first: RatedSpec, other: RatedSpec) -> RatedSpec {
+    if other.ctas_per_sm > first.ctas_per_sm { other } else { first }
+}
+
+/// The results for all items, in their order. A program waits for its first plan, so some threads
+/// share the work.
+fn in_parallel<T: Sync, R: Send>(items: &[T], compute: impl Fn(&T) -> R + Sync) -> Vec<R> {
+    let next = AtomicUsize::new(0);
+    let work = || {
+        let next = || next.fetch_add(1, Ordering::Relaxed);
+        let items = iter::from_fn(|| {
+            let index = next();
+            Some((index, items.get(index)?))
+        });
+        items.map(|(index, item)| (index, compute(item))).collect::<Vec<_>>()
+    };
+    let cores = thread::available_parallelism().map_or(1, usize::from);
+    let threads = cores.min(MOST_THREADS).min(items.len());
+    let mut all = thread::scope(|scope| {
+        let others: Vec<_> = (1..threads).map(|_| scope.spawn(work)).collect();
+        let mut all = work();
+        for other in others {
+            all.extend(other.join().unwrap_or_else(|panic| resume_unwind(panic)));
+        }
+        all
+    });
+    all.sort_unstable_by_key(|(index, _)| *index);
+    all.into_iter().map(|(_, result)| result).collect()
 }
 
 /// A tile for a problem, with the features from which the trees correct its bound.

@@ -9,7 +9,7 @@ mod shapes;
 use pgemm_ir::{Element, OperandMajor};
 
 pub use self::direct::direct;
-pub use self::rule::{in_clusters, rule, rule_tiles, with_rings};
+pub use self::rule::{in_clusters, in_widths, rule, rule_rows, with_rings};
 use self::shapes::{
     ACROSS, F16_SUMS, F16_SUMS_NARROW, FEWEST_STAGES, FROM_REGISTERS, K_MAJOR, K_MAJOR_NARROW,
     NARROW, NARROWED, NARROWED_NARROW, NARROWED_PROMOTED, PROMOTED, PROMOTED_NARROW, SHAPES,

@@ -50,7 +50,19 @@ pub fn rule(
 }
 
 /// The tiles of the [`rule`], each as its kernel without clusters and with the deepest ring.
-pub fn rule_tiles(
+fn rule_tiles(
+    operands: [Element; 2],
+    majors: (OperandMajor, OperandMajor),
+    loaders: [Loader; 2],
+    d_major: OutputMajor,
+    output: Element,
+) -> impl Iterator<Item = Spec> {
+    rule_rows(operands, majors, loaders, d_major, output).flat_map(|rows| in_widths(&rows))
+}
+
+/// The rows, roles, depths and ways to add up of the [`rule`], each as a spec of the narrowest
+/// tile, which may be no valid one.
+pub fn rule_rows(
     operands: [Element; 2],
     (a_major, b_major): (OperandMajor, OperandMajor),
     loaders: [Loader; 2],
@@ -72,9 +84,9 @@ pub fn rule_tiles(
             halves.iter().map(move |halves| (summation, rows, depth_of(halves)))
         })
     });
-    ways.flat_map(move |(summation, (m, warpgroups, schedule), k)| {
+    ways.map(move |(summation, (m, warpgroups, schedule), k)| {
         let wgmma = WgmmaSpec { summation, loaders, ..WgmmaSpec::new(warpgroups, schedule) };
-        let plain = Spec {
+        Spec {
             a,
             b,
             output,
@@ -88,12 +100,16 @@ pub fn rule_tiles(
             scaled: false,
             epilogue: EpilogueShape::NONE,
             source: WorkSource::Launch,
-        };
-        (8..=256).step_by(8).filter_map(move |n| {
-            let spec = Spec { tile: Tile { n, ..plain.tile }, ..plain };
-            with_rings(spec).next()
-        })
+        }
     })
+}
+
+/// The kernels of the [`rule`] with the rows of a spec, in all widths, without clusters and with
+/// the deepest ring.
+pub fn in_widths(spec: &Spec) -> impl Iterator<Item = Spec> + use<> {
+    let spec = *spec;
+    let widths = (8..=256).step_by(8);
+    widths.filter_map(move |n| with_rings(Spec { tile: Tile { n, ..spec.tile }, ..spec }).next())
 }
 
 /// The kernels of the [`rule`] with the tile of a spec: those in every cluster, and with every

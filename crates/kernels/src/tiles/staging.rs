@@ -103,7 +103,8 @@ impl Staging {
         // 8 columns always fit. They are one chunk of a row of 16-bit elements. A chunk of bytes is
         // 16 columns.
         let widest = |most: u32, fits: &dyn Fn(u32) -> bool| {
-            (8..=most).step_by(8).filter(|n| tile_n.is_multiple_of(*n) && fits(*n)).last()
+            let columns = (1..=most / 8).rev().map(|eights| 8 * eights);
+            columns.into_iter().find(|n| tile_n.is_multiple_of(*n) && fits(*n))
         };
         let columns = match major {
             OutputMajor::M => {
