@@ -5,7 +5,7 @@ use std::process::{Command, Stdio};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use persistent_gemm::driver::{self, Device, DeviceBuffer, DeviceProperties};
-use persistent_gemm::{Config, Dtype, Gemm, Major, Pointers, Problem, ahead, assembled};
+use persistent_gemm::{Config, Dtype, Gemm, Major, Pointers, Problem, ahead, assembled, behind};
 use pgemm_bench::serving_problems;
 use pgemm_cubins::Pack;
 use serde::{Deserialize, Serialize};
@@ -62,6 +62,38 @@ enum Kind {
     Serving,
 }
 
+/// How kernels get ready.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Way {
+    /// They are shipped, and the others are compiled when they are needed.
+    Ahead,
+    /// They are shipped, and the others are compiled while these compute.
+    Behind,
+    /// All are compiled.
+    Jit,
+}
+
+impl Way {
+    fn name(self) -> &'static str {
+        match self {
+            Way::Ahead => "ahead",
+            Way::Behind => "ahead or behind",
+            Way::Jit => "JIT",
+        }
+    }
+}
+
+impl Kind {
+    /// The ways in which it is measured.
+    fn ways(self) -> &'static [Way] {
+        match self {
+            Kind::Bare => &[Way::Ahead],
+            Kind::First | Kind::Serving => &[Way::Ahead, Way::Jit],
+            Kind::Rows => &[Way::Ahead, Way::Behind, Way::Jit],
+        }
+    }
+}
+
 /// What a process measured, in milliseconds.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 struct Measured {
@@ -110,15 +142,12 @@ pub fn run(args: &Args) -> Result<Verdict, Failure> {
     );
     let mut rows = vec![];
     for &kind in &args.kinds {
-        for cubins in [true, false] {
-            if kind == Kind::Bare && !cubins {
-                continue;
-            }
+        for &way in kind.ways() {
             let mut all = vec![];
             for _ in 0..args.processes {
                 // Both caches are empty.
                 let folder = tempfile::tempdir()?;
-                all.push(start(kind, args.device, cubins, folder.path())?);
+                all.push(start(kind, args.device, way, folder.path())?);
             }
             all.sort_by(|one, other| one.total.total_cmp(&other.total));
             let middle = &all[all.len() / 2];
@@ -127,7 +156,7 @@ pub fn run(args: &Args) -> Result<Verdict, Failure> {
             let name = name.map(|name| name.get_name().to_owned()).unwrap_or_default();
             table.add_row([
                 name,
-                if cubins { "ahead" } else { "JIT" }.to_owned(),
+                way.name().to_owned(),
                 middle.problems.to_string(),
                 middle.kernels.to_string(),
                 middle.compiled.to_string(),
@@ -139,7 +168,7 @@ pub fn run(args: &Args) -> Result<Verdict, Failure> {
                 ),
                 parts.collect::<Vec<_>>().join(", "),
             ]);
-            rows.push(serde_json::json!({ "kind": kind, "cubins": cubins, "processes": all }));
+            rows.push(serde_json::json!({ "kind": kind, "way": way.name(), "processes": all }));
         }
     }
     if args.json {
@@ -155,7 +184,7 @@ pub fn run(args: &Args) -> Result<Verdict, Failure> {
 }
 
 /// Starts a process with empty caches in a folder.
-fn start(kind: Kind, device: u32, cubins: bool, folder: &Path) -> Result<Measured, Failure> {
+fn start(kind: Kind, device: u32, way: Way, folder: &Path) -> Result<Measured, Failure> {
     let name = clap::ValueEnum::to_possible_value(&kind);
     let name = name.map(|name| name.get_name().to_owned()).unwrap_or_default();
     let mut command = Command::new(std::env::current_exe()?);
@@ -164,8 +193,10 @@ fn start(kind: Kind, device: u32, cubins: bool, folder: &Path) -> Result<Measure
         .env("CUDA_CACHE_PATH", folder.join("driver"))
         .env("PGEMM_CACHE_DIR", folder.join("pgemm"))
         .stderr(Stdio::inherit());
-    if !cubins {
-        command.env(assembled::VARIABLE, "off");
+    match way {
+        Way::Ahead => {}
+        Way::Behind => drop(command.env(behind::VARIABLE, "behind")),
+        Way::Jit => drop(command.env(assembled::VARIABLE, "off")),
     }
     if kind == Kind::Bare {
         let pack = Pack::read(pgemm_cubins::shipped())?;

@@ -14,19 +14,20 @@ use pgemm_kernels::Spec;
 /// `PATH`. If it is empty, this process compiles alone.
 pub const VARIABLE: &str = "PGEMM_PROGRAM";
 
-/// Fewest kernels for which processes are started. A process needs its own context of the device,
-/// which takes about as long as a kernel.
-const FEWEST: usize = 4;
+/// Fewest kernels for which processes are started while somebody waits. A process needs its own
+/// context of the device, which takes about as long as a kernel.
+pub(crate) const FEWEST: usize = 4;
 
 /// Most processes: each has its own context, which takes memory of the device.
 const MOST_PROCESSES: usize = 16;
 
-/// Compiles kernels for a device in several processes, if there are enough kernels, cores, and the
+/// Compiles kernels for a device in other processes, if there are at least so many, cores, and the
 /// command. A kernel that they cannot compile is compiled when it is needed.
-pub(crate) fn compile(specs: &[Spec], device: u32) {
+pub(crate) fn compile(specs: &[Spec], device: u32, fewest: usize) {
     let cores = thread::available_parallelism().map_or(1, usize::from);
-    let processes = cores.min(MOST_PROCESSES).min(specs.len() / 2);
-    let Some(program) = program().filter(|_| specs.len() >= FEWEST && processes > 1) else {
+    let processes = cores.min(MOST_PROCESSES).min(specs.len().div_ceil(2));
+    let is_worthwhile = specs.len() >= fewest && cores > 1;
+    let Some(program) = program().filter(|_| is_worthwhile) else {
         return;
     };
     let start = |part: usize| -> Option<Child> {

@@ -45,6 +45,7 @@
 pub mod ahead;
 pub mod assembled;
 mod backend;
+pub mod behind;
 pub mod cache;
 #[cfg(feature = "cpu")]
 pub mod cpu;
@@ -75,6 +76,7 @@ mod tuned;
 mod work;
 mod workspace;
 
+pub use behind::Compile;
 pub use device_matrix::DeviceMatrix;
 pub use error::{CpuError, Error, MatrixError, NumericsError, Result};
 pub use gemm::{CallerWorkspace, Gemm, Preparation, Prepared, RunRequest, WarmUp};
@@ -90,8 +92,8 @@ pub use pgemm_kernels::{Cluster, L2Policies, L2Policy, Schedule, Spec};
 pub use pgemm_plan::{
     Batch, Candidates, Choice, Config, Decomposition, DeviceFacts, MAX_SPLITS, Major, MatrixLayout,
     OperandAccess, OperandAccesses, OperandAlignment, OperandLayout, Order, Plan, PlanError,
-    Precision, Problem, Spans, Split, TunedChoices, USUAL_SMS, UnknownPrecision, UnknownSplit,
-    heuristic,
+    Precision, Problem, Spans, Split, SummationClass, TunedChoices, USUAL_SMS, UnknownPrecision,
+    UnknownSplit, heuristic,
 };
 pub use plans::{first_plan, plans};
 pub use store::KernelStore;

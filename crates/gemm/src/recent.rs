@@ -48,6 +48,12 @@ impl<K: Copy + Eq + Hash, V> Recent<K, V> {
         value
     }
 
+    /// Puts a value in the place of the one of its key, which is returned if there is one.
+    pub(crate) fn replace(&mut self, key: K, value: V) -> Option<V> {
+        self.clock += 1;
+        self.values.insert(key, (value, self.clock)).map(|(old, _)| old)
+    }
+
     /// Whether there are too many values.
     pub(crate) fn is_full(&self) -> bool {
         self.values.len() > self.most
@@ -132,6 +138,9 @@ mod tests {
         assert_eq!(recent.insert(1, 10), &10);
         assert_eq!(recent.insert(1, 11), &10);
         assert!(recent.contains(&1) && !recent.contains(&2));
+        assert_eq!((recent.replace(1, 12), recent.replace(2, 20)), (Some(10), None));
+        recent.replace(1, 10);
+        recent.retain(|value| *value != 20);
         recent.retain(|value| *value != 10);
         assert!(recent.get(&1).is_none());
     }

@@ -13,6 +13,7 @@ use pgemm_kernels::{GemmKernel, RepackKernel, RepackSignature, RepackSpec, Signa
 use pgemm_ptx::ResourceReport;
 
 use crate::assembled::Assembled;
+use crate::behind::Behind;
 use crate::cache::{CacheKey, JitCache, Outcome};
 use crate::driver::{self, Device, Function, LaunchConfig, Module};
 use crate::error::{Error, Result};
@@ -54,6 +55,8 @@ pub struct KernelStore {
     verdicts: JitCache,
     kernels: Mutex<Recent<Spec, Stored>>,
     repacks: Mutex<HashMap<RepackSpec, Arc<LoadedRepack>>>,
+    /// Kernels that are compiled while others compute.
+    behind: Behind,
 }
 
 impl KernelStore {
@@ -76,7 +79,18 @@ impl KernelStore {
             verdicts: JitCache::from_environment(),
             kernels: Mutex::new(Recent::new(MOST_KERNELS)),
             repacks: Mutex::default(),
+            behind: Behind::default(),
         }
+    }
+
+    /// The device.
+    pub(crate) fn device(&self) -> &Device {
+        &self.device
+    }
+
+    /// The kernels that are compiled while others compute.
+    pub(crate) fn behind(&self) -> &Behind {
+        &self.behind
     }
 
     /// The disk cache of resource reports.
@@ -134,9 +148,19 @@ impl KernelStore {
         drop(old);
     }
 
+    /// Whether the kernel of a spec is loaded, or known to be spoilt by the driver.
+    pub(crate) fn knows(&self, spec: &Spec) -> bool {
+        lock(&self.kernels).contains(spec)
+    }
+
+    /// Whether the kernel of a spec is known to be spoilt by the driver.
+    pub(crate) fn is_unclean(&self, spec: &Spec) -> bool {
+        matches!(lock(&self.kernels).get(spec), Some(Stored::Unclean(_)))
+    }
+
     /// Whether the kernel of a spec is loaded, or was assembled in advance.
     pub(crate) fn has(&self, spec: &Spec) -> bool {
-        lock(&self.kernels).contains(spec) || self.assembled.has(&spec.to_string())
+        self.knows(spec) || self.assembled.has(&spec.to_string())
     }
 
     /// Whether the kernel of a spec is loaded and was assembled in advance.

@@ -110,7 +110,8 @@ impl Table {
         let sides = [plain.len(), swapped.len()];
         let all = [plain, swapped].concat();
         let tiles = in_parallel(&all, |rows| {
-            let rated = catalogue::in_widths(rows).map(|tile| (most_on_an_sm(tile), OnceLock::new()));
+            let rated =
+                catalogue::in_widths(rows).map(|tile| (most_on_an_sm(tile), OnceLock::new()));
             tiles(rated)
         });
         Table::of_parts(tiles, sides)

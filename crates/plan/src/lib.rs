@@ -33,6 +33,7 @@ mod precision;
 mod preferred;
 mod problem;
 mod split;
+mod summation;
 mod tuning;
 
 pub use batch::Batch;
@@ -53,4 +54,5 @@ pub use precision::{Precision, UnknownPrecision, is_default as is_default_precis
 pub use preferred::PreferredKernels;
 pub use problem::{Problem, Spans};
 pub use split::{MAX_SPLITS, Split, UnknownSplit};
+pub use summation::SummationClass;
 pub use tuning::{KeyBatch, ProblemKey, TunedChoice, TunedChoices};

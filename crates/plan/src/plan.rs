@@ -25,6 +25,7 @@ use crate::precision::Precision;
 use crate::preferred::PreferredKernels;
 use crate::problem::Problem;
 use crate::split::Split;
+use crate::summation::SummationClass;
 use crate::tuning::{ProblemKey, TunedChoices};
 
 /// The largest extent. TMA's coordinates are signed 32-bit integers.
@@ -183,6 +184,12 @@ impl Plan {
         self.choice().swapped()
     }
 
+    /// How the plan adds up along k. Plans of one class for the same problem give the same results
+    /// bit for bit.
+    pub fn summation(&self) -> SummationClass {
+        SummationClass::of(self)
+    }
+
     fn new(choice: Choice, planned: &PlannedProblem, device: DeviceFacts, why: String) -> Plan {
         let PlannedProblem { problem, config, accesses, .. } = planned;
         let sms = device.limited_to(config.sms).sm_count;
@@ -272,6 +279,19 @@ impl Candidates {
             (self.preferred, self.cost) = (Some(plan), cycles / self.least);
         }
         self
+    }
+
+    /// The plans with preferred kernels alone, best first. There is none if the config asks for a
+    /// kernel.
+    pub fn only(&self, preferred: &PreferredKernels) -> Vec<Plan> {
+        if self.ranking.is_none() {
+            return vec![];
+        }
+        let preferred = PreferredFor::new(preferred, &self.search.accesses);
+        let mut ranking = self.search.ranking(Some(&preferred));
+        let why = "by the heuristic, of the preferred kernels";
+        let next = || Some(self.search.next_ranked(&mut ranking, why)?.0);
+        std::iter::from_fn(next).collect()
     }
 
     /// How many times as long as the best plan the one with a preferred kernel is estimated to

@@ -11,6 +11,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use pgemm_kernels::TMA_ALIGN_BYTES;
 use pgemm_plan::{Config, Plan, Split};
 
+use crate::behind::Compile;
 use crate::driver::{self, Device, DeviceBuffer, StreamRef};
 use crate::error::Result;
 use crate::recent::Recent;
@@ -65,6 +66,9 @@ struct Inner {
     /// The tuned choices for this device.
     picks: Arc<Picks>,
     prepared: Mutex<Recent<PlanKey, Arc<Prepared>>>,
+    /// Stand-ins whose workspaces graphs may use, though better kernels have taken their place.
+    replaced: Mutex<Vec<Arc<Prepared>>>,
+    compile: Mutex<Compile>,
     /// Sixteen zero bytes, which TMA reads in place of operands with k = 0.
     zeros: DeviceBuffer,
     /// The bytes held by the workspaces of all problems.
@@ -122,6 +126,8 @@ impl Gemm {
             store,
             picks,
             prepared: Mutex::new(Recent::new(MOST_PREPARED)),
+            replaced: Mutex::default(),
+            compile: Mutex::new(Compile::from_environment()),
             zeros,
             account: Arc::default(),
             stream,
@@ -141,6 +147,7 @@ impl Gemm {
         let config = config.clone().with_split(config.split.unwrap_or(Split::Whole));
         let gemm = Self::with_picks(device, config, picks.clone())?;
         gemm.set_workspace_limit(Some(0));
+        gemm.set_compile(*lock(&self.0.compile));
         *by_blocks = Some(gemm.clone());
         Ok(gemm)
     }
@@ -190,6 +197,17 @@ impl Gemm {
         self.0.account.set_limit(bytes.unwrap_or(u64::MAX));
     }
 
+    /// Says when kernels are compiled that have to be. The default is what the environment variable
+    /// `PGEMM_COMPILE` says, `now` or `behind`, and otherwise [`Compile::Now`].
+    pub fn set_compile(&self, compile: Compile) {
+        *lock(&self.0.compile) = compile;
+    }
+
+    /// Whether no kernel is being compiled behind on this device: see [`Compile::Behind`].
+    pub fn is_idle_behind(&self) -> bool {
+        self.0.store.behind().is_idle()
+    }
+
     /// The number of problems that are prepared and remembered.
     pub fn prepared_problems(&self) -> usize {
         lock(&self.0.prepared).values().count()
@@ -205,8 +223,11 @@ impl Gemm {
         for prepared in self.all_prepared() {
             lock(prepared.patched()).workspaces.trim()?;
         }
-        lock(&self.0.prepared)
-            .retain(|prepared| Arc::strong_count(prepared) > 1 || prepared.workspace_bytes() > 0);
+        let in_use = |prepared: &Arc<Prepared>| {
+            Arc::strong_count(prepared) > 1 || prepared.workspace_bytes() > 0
+        };
+        lock(&self.0.prepared).retain(in_use);
+        lock(&self.0.replaced).retain(in_use);
         Ok(before.saturating_sub(self.0.account.held()))
     }
 
@@ -235,6 +256,17 @@ impl Gemm {
         Ok(prepared)
     }
 
+    /// Remembers a prepared problem in the place of its stand-in.
+    fn replace(&self, key: PlanKey, prepared: Arc<Prepared>) -> Result<()> {
+        let Some(old) = lock(&self.0.prepared).replace(key, prepared) else { return Ok(()) };
+        lock(old.patched()).workspaces.trim()?;
+        // A graph uses the workspaces that are left.
+        if old.workspace_bytes() > 0 {
+            lock(&self.0.replaced).push(old);
+        }
+        Ok(())
+    }
+
     /// Frees the workspaces of problems that no thread enqueues just now.
     #[cold]
     fn trim_idle(&self) -> Result<()> {
@@ -249,7 +281,9 @@ impl Gemm {
 
     /// The list's lock is never held while waiting for a problem's lock.
     fn all_prepared(&self) -> Vec<Arc<Prepared>> {
-        lock(&self.0.prepared).values().cloned().collect()
+        let mut all: Vec<_> = lock(&self.0.prepared).values().cloned().collect();
+        all.extend(lock(&self.0.replaced).iter().cloned());
+        all
     }
 }
 

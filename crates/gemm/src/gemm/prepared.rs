@@ -5,15 +5,18 @@ use std::sync::{Arc, Mutex};
 use pgemm_kernels::RepackSignature;
 use pgemm_plan::{
     Batch, Candidates, Choice, Config, Major, OperandAlignment, OperandLayout, Plan,
-    PlannedProblem, Problem,
+    PlannedProblem, Problem, Split,
 };
 
 use super::{Gemm, Inner, lock};
+use crate::assembled::preferred;
+use crate::behind::Compile;
 use crate::cache::Outcome;
 use crate::error::{Error, Result};
 use crate::plans::plans;
 use crate::sequence::Sequence;
 use crate::sequence::cuda::CudaStep;
+use crate::store::KernelStore;
 use crate::work::Pointers;
 use crate::workspace::Workspaces;
 
@@ -55,6 +58,8 @@ pub struct Prepared {
     sequence: Sequence,
     patched: Mutex<PatchedArguments>,
     outcome: Option<Outcome>,
+    /// The better plan, if this is a stand-in while its kernel is compiled.
+    better: Option<Box<Plan>>,
 }
 
 /// The parts that each run changes.
@@ -73,6 +78,20 @@ impl Prepared {
     /// How the problem is computed.
     pub fn plan(&self) -> &Plan {
         self.sequence.plan()
+    }
+
+    /// The better plan whose kernel was still being compiled when the problem was prepared, if this
+    /// is a stand-in for it: see [`Compile::Behind`](crate::Compile::Behind). A graph that captures
+    /// a run of a stand-in keeps it. Runs of the problem itself, rather than of this preparation,
+    /// take the better kernel once it is there.
+    pub fn stand_in_for(&self) -> Option<&Plan> {
+        self.better.as_deref()
+    }
+
+    /// Whether this is a stand-in for a kernel that has been compiled since, or should be now.
+    fn is_outdated(&self, store: &KernelStore, compile: Compile) -> bool {
+        let is_due = |better: &Plan| compile == Compile::Now || store.knows(&better.spec);
+        self.stand_in_for().is_some_and(is_due)
     }
 
     /// Bytes of device memory held for partial sums and for repacked operands, or 0 if every tile
@@ -181,12 +200,65 @@ impl Gemm {
         alignment: OperandAlignment,
     ) -> Result<Arc<Prepared>> {
         let key = PlanKey::new(problem, alignment);
-        if let Some(prepared) = lock(&self.0.prepared).get(&key) {
-            return Ok(prepared.clone());
+        let Inner { store, compile, .. } = &*self.0;
+        let compile = *lock(compile);
+        let known = lock(&self.0.prepared).get(&key).cloned();
+        match known {
+            None => {
+                let prepared = self.prepare_best(problem, alignment)?;
+                self.remember(key, prepared)
+            }
+            Some(stand_in) if stand_in.is_outdated(store, compile) => {
+                let prepared = self.prepare_best(problem, alignment)?;
+                self.replace(key, prepared.clone())?;
+                Ok(prepared)
+            }
+            Some(prepared) => Ok(prepared),
         }
-        let plans = self.plans(problem, alignment)?;
-        let prepared = self.prepare_first(problem, &self.0.config, plans)?;
-        self.remember(key, prepared)
+    }
+
+    /// Prepares the best plan, or a stand-in for it.
+    fn prepare_best(
+        &self,
+        problem: &Problem,
+        alignment: OperandAlignment,
+    ) -> Result<Arc<Prepared>> {
+        let Inner { config, store, compile, .. } = &*self.0;
+        let mut plans = self.plans(problem, alignment)?;
+        if *lock(compile) == Compile::Behind && config.spec.is_none() {
+            // Those that the driver spoils are known to be so after their compilation.
+            let best = plans.find(|plan| !store.is_unclean(&plan.spec));
+            let best = best.ok_or(Error::NoCleanKernel { dtype: config.dtype })?;
+            if !store.has(&best.spec)
+                && let Some(stand_in) = self.stand_in(problem, alignment, &best)?
+            {
+                tracing::debug!("{} stands in for {}, which is compiled", stand_in.spec, best.spec);
+                let planned = PlannedProblem::with_accesses(problem, config, stand_in.accesses);
+                let mut prepared = self.prepare_plan(problem, planned, stand_in)?;
+                store.behind().compile(best.spec, store);
+                prepared.better = Some(Box::new(best));
+                return Ok(Arc::new(prepared));
+            }
+            return self.prepare_first(problem, config, [best].into_iter().chain(plans));
+        }
+        self.prepare_first(problem, config, plans)
+    }
+
+    /// The best plan that needs no compilation and gives the same bits as another one.
+    fn stand_in(
+        &self,
+        problem: &Problem,
+        alignment: OperandAlignment,
+        best: &Plan,
+    ) -> Result<Option<Plan>> {
+        let Inner { device, config, store, .. } = &*self.0;
+        let split = if best.split_tiles == 0 { Split::Whole } else { best.split };
+        let config = config.clone().with_split(split);
+        let device = device.properties();
+        let plans = Plan::candidates_with(problem, &config, device, &(), alignment)?;
+        let summation = best.summation();
+        let mut plans = plans.only(preferred()).into_iter();
+        Ok(plans.find(|plan| plan.summation() == summation && store.has(&plan.spec)))
     }
 
     /// The plans for a problem, best first.
@@ -243,7 +315,7 @@ impl Gemm {
         let steps = steps.collect::<Result<_>>()?;
         let workspaces = Workspaces::new(device, account.clone(), sequence.workspace())?;
         let patched = Mutex::new(PatchedArguments { steps, workspaces });
-        Ok(Prepared { problem: *problem, sequence, patched, outcome })
+        Ok(Prepared { problem: *problem, sequence, patched, outcome, better: None })
     }
 }
 

@@ -133,9 +133,14 @@ impl Gemm {
         let alignment = alignment(problem, &self.0.config, pointers);
         let known = lock(&self.0.prepared).get(&PlanKey::new(problem, alignment)).cloned();
         match known {
-            Some(prepared) => Ok(prepared),
+            Some(prepared) if prepared.stand_in_for().is_none() => Ok(prepared),
             None if stream.is_capturing()? => Err(Error::CaptureUnprepared),
-            None => self.prepare_for(problem, alignment),
+            // The problem is not prepared again while it is captured.
+            Some(stand_in) if stream.is_capturing()? => {
+                tracing::info!("a graph keeps {}, which stands in", stand_in.plan().spec);
+                Ok(stand_in)
+            }
+            _ => self.prepare_for(problem, alignment),
         }
     }
 

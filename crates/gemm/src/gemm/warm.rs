@@ -1,6 +1,7 @@
 //! Warm-up: problems that are prepared before they are needed.
 
 use std::collections::HashSet;
+use std::sync::Arc;
 
 use pgemm_kernels::Spec;
 use pgemm_plan::{OperandAlignment, Plan, PlannedProblem, Problem};
@@ -43,7 +44,9 @@ impl Gemm {
         for problem in problems {
             problem.validate()?;
             let key = PlanKey::new(problem, alignment);
-            if keys.insert(key) && !lock(&self.0.prepared).contains(&key) {
+            let known = lock(&self.0.prepared).get(&key).cloned();
+            let is_ready = known.is_some_and(|known| known.stand_in_for().is_none());
+            if keys.insert(key) && !is_ready {
                 // The list of plans is not empty; otherwise planning would have failed.
                 let first = self.plans(problem, alignment)?.next();
                 let plan = first.ok_or(Error::NoCleanKernel { dtype: config.dtype })?;
@@ -53,13 +56,19 @@ impl Gemm {
         let specs: HashSet<Spec> = plans.iter().map(|(.., plan)| plan.spec).collect();
         let missing = specs.iter().filter(|spec| !store.has(spec));
         let missing: Vec<Spec> = missing.copied().collect();
-        ahead::compile(&missing, device.properties().ordinal);
+        ahead::compile(&missing, device.properties().ordinal, ahead::FEWEST);
         let all = plans.len();
         for (done, (key, problem, plan)) in plans.into_iter().enumerate() {
             progress(done, all);
             let planned = PlannedProblem::with_accesses(problem, config, plan.accesses);
             match self.prepare_plan(problem, planned, plan) {
-                Ok(prepared) => drop(self.remember(key, prepared.into())?),
+                Ok(prepared) => {
+                    let prepared = Arc::new(prepared);
+                    let known = self.remember(key, prepared.clone())?;
+                    if known.stand_in_for().is_some() {
+                        self.replace(key, prepared)?;
+                    }
+                }
                 // The next plan is looked for.
                 Err(Error::UncleanKernel { .. }) => drop(self.prepare_for(problem, alignment)?),
                 Err(error) => return Err(error),
