@@ -71,7 +71,7 @@ impl Behind {
             sender
         });
         // The thread lives as long as the store.
-        drop(sender.send(spec));
+        sender.send(spec).ok();
     }
 
     /// Whether no kernel waits.
