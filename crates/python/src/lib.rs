@@ -5,6 +5,7 @@ mod autotune;
 mod compute;
 mod engine;
 mod errors;
+mod extents;
 mod gemms;
 mod knobs;
 mod layout;
