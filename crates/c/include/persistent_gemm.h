@@ -203,6 +203,23 @@ typedef uint64_t pgemm_ticket;
 // pgemm_last_error() returns the message within this call. It must not throw.
 typedef void (*pgemm_callback)(pgemm_status status, void *context);
 
+// What pgemm_warm_up did. pgemm_warm_up_result_init sets every number to 0.
+typedef struct pgemm_warm_up_result {
+  // Bytes of this struct in the caller's header. Set by pgemm_warm_up_result_init.
+  size_t struct_size;
+  // Problems that were not prepared before, each once.
+  size_t problems;
+  // Kernels that they need, without those that lay operands out anew.
+  size_t kernels;
+  // Those of the kernels that were assembled in advance.
+  size_t assembled;
+} pgemm_warm_up_result;
+
+// The callback of pgemm_warm_up. It is called on the calling thread with the number of problems
+// that are prepared and of all, and with the context pointer of the call. It may use the GEMM, but
+// must not destroy it, and must not throw.
+typedef void (*pgemm_progress)(size_t done, size_t all, void *context);
+
 // The call succeeded.
 #define PGEMM_SUCCESS 0
 
@@ -517,6 +534,24 @@ pgemm_status pgemm_engine_stop(const struct pgemm_engine *engine);
 // results are undefined, and streams that wait for them continue.
 pgemm_status pgemm_engine_abort(const struct pgemm_engine *engine);
 
+// Sets all fields of the result of a warm-up to their defaults. size is
+// sizeof(pgemm_warm_up_result).
+pgemm_status pgemm_warm_up_result_init(struct pgemm_warm_up_result *result, size_t size);
+
+// Prepares count problems, as pgemm_prepare does for one, so that their first runs only launch.
+// Kernels that have to be compiled are compiled in several processes if the command pgemm is on
+// PATH or named by the environment variable PGEMM_PROGRAM. If progress is not null,
+// progress(done, all, context) is called before each problem that was not prepared yet, and at the
+// end. problems may be null if count is 0. What was done is written to *result, which may be null;
+// after a failure its numbers are 0, and the problems before the one that failed are prepared. The
+// GEMM remembers its last 4096 problems.
+pgemm_status pgemm_warm_up(const struct pgemm_gemm *gemm,
+                           const struct pgemm_problem *problems,
+                           size_t count,
+                           pgemm_progress progress,
+                           void *context,
+                           struct pgemm_warm_up_result *result);
+
 #ifdef __cplusplus
 }  // extern "C"
 #endif  // __cplusplus
@@ -529,6 +564,7 @@ pgemm_status pgemm_engine_abort(const struct pgemm_engine *engine);
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
+#include <exception>
 #include <functional>
 #include <memory>
 #include <optional>
@@ -654,6 +690,13 @@ class PersistentGemm {
     std::chrono::microseconds watchdog{10000000};
   };
 
+  // What a warm-up did. What the fields mean is said at pgemm_warm_up_result.
+  struct WarmUpResult {
+    std::size_t problems = 0;
+    std::size_t kernels = 0;
+    std::size_t assembled = 0;
+  };
+
   // What failed: what() says what was asked, what the limit is and what to do.
   class Error : public std::runtime_error {
    public:
@@ -696,6 +739,28 @@ class PersistentGemm {
     check(pgemm_prepare(handle_.get(), &asked));
   }
 
+  // Prepares problems, with several processes that compile. progress, which may be empty, is called with the number of problems that
+  // are prepared and of all. If it throws, it is not called again, and the exception leaves warmUp when all problems are prepared. As
+  // pgemm_warm_up.
+  WarmUpResult warmUp(const std::vector<Problem> &problems,
+                      const std::function<void(std::size_t, std::size_t)> &progress = {}) {
+    std::vector<pgemm_problem> asked;
+    asked.reserve(problems.size());
+    for (const Problem &problem : problems) {
+      asked.push_back(toC(problem));
+    }
+    pgemm_warm_up_result result;
+    check(pgemm_warm_up_result_init(&result, sizeof result));
+    Progress shown{progress, nullptr};
+    const pgemm_status status = pgemm_warm_up(handle_.get(), asked.data(), asked.size(),
+                                              progress ? &PersistentGemm::show : nullptr, &shown, &result);
+    if (shown.thrown) {
+      std::rethrow_exception(shown.thrown);
+    }
+    check(status);
+    return {result.problems, result.kernels, result.assembled};
+  }
+
   // Waits until all work is done that this GEMM was given. As pgemm_sync.
   void sync() { check(pgemm_sync(handle_.get())); }
 
@@ -730,6 +795,25 @@ class PersistentGemm {
     void operator()(pgemm_gemm *handle) const noexcept { pgemm_destroy(&handle); }
   };
   using Owner = std::unique_ptr<pgemm_gemm, Destroy>;
+
+  // The progress of a warm-up, and what it has thrown.
+  struct Progress {
+    const std::function<void(std::size_t, std::size_t)> &function;
+    std::exception_ptr thrown;
+  };
+
+  // What pgemm_warm_up calls.
+  static void show(std::size_t done, std::size_t all, void *context) noexcept {
+    auto &progress = *static_cast<Progress *>(context);
+    if (progress.thrown) {
+      return;
+    }
+    try {
+      progress.function(done, all);
+    } catch (...) {
+      progress.thrown = std::current_exception();
+    }
+  }
 
   explicit PersistentGemm(Owner handle) noexcept : handle_(std::move(handle)) {}
 

@@ -142,6 +142,11 @@ pub type Ticket = u64;
 /// pgemm_last_error() returns the message within this call. It must not throw.
 pub type Callback = Option<unsafe extern "C" fn(status: Status, context: *mut c_void)>;
 
+/// The callback of pgemm_warm_up. It is called on the calling thread with the number of problems
+/// that are prepared and of all, and with the context pointer of the call. It may use the GEMM, but
+/// must not destroy it, and must not throw.
+pub type Progress = Option<unsafe extern "C" fn(done: usize, all: usize, context: *mut c_void)>;
+
 /// The configuration of a GEMM. pgemm_config_init sets every field to its default. Then dtype_a
 /// must be set; knobs may be. A knob of 0 is left to the planner. An impossible knob is an error
 /// that names the nearest possible value.
@@ -277,6 +282,20 @@ pub struct EngineOptions {
     pub watchdog_microseconds: u64,
 }
 
+/// What pgemm_warm_up did. pgemm_warm_up_result_init sets every number to 0.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct WarmUpResult {
+    /// Bytes of this struct in the caller's header. Set by pgemm_warm_up_result_init.
+    pub struct_size: usize,
+    /// Problems that were not prepared before, each once.
+    pub problems: usize,
+    /// Kernels that they need, without those that lay operands out anew.
+    pub kernels: usize,
+    /// Those of the kernels that were assembled in advance.
+    pub assembled: usize,
+}
+
 impl Default for Config {
     fn default() -> Self {
         Config {
@@ -346,6 +365,17 @@ impl Default for EngineOptions {
     }
 }
 
+impl Default for WarmUpResult {
+    fn default() -> Self {
+        WarmUpResult {
+            struct_size: size_of::<WarmUpResult>(),
+            problems: 0,
+            kernels: 0,
+            assembled: 0,
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -355,6 +385,8 @@ mod tests {
     fn sizes_and_places_of_the_first_release_stay() {
         assert!(size_of::<Config>() >= 112 && size_of::<Problem>() >= 136);
         assert!(size_of::<EngineOptions>() >= 32);
+        assert!(size_of::<WarmUpResult>() >= 32);
+        assert_eq!(std::mem::offset_of!(WarmUpResult, assembled), 24);
         assert_eq!(std::mem::offset_of!(EngineOptions, watchdog_microseconds), 24);
         assert_eq!(std::mem::offset_of!(Config, device), 80);
         assert_eq!(std::mem::offset_of!(Config, autotune_file), 104);

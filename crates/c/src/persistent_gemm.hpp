@@ -4,6 +4,7 @@
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
+#include <exception>
 #include <functional>
 #include <memory>
 #include <optional>
@@ -129,6 +130,13 @@ class PersistentGemm {
     std::chrono::microseconds watchdog{10000000};
   };
 
+  // What a warm-up did. What the fields mean is said at pgemm_warm_up_result.
+  struct WarmUpResult {
+    std::size_t problems = 0;
+    std::size_t kernels = 0;
+    std::size_t assembled = 0;
+  };
+
   // What failed: what() says what was asked, what the limit is and what to do.
   class Error : public std::runtime_error {
    public:
@@ -171,6 +179,28 @@ class PersistentGemm {
     check(pgemm_prepare(handle_.get(), &asked));
   }
 
+  // Prepares problems, with several processes that compile. progress, which may be empty, is called with the number of problems that
+  // are prepared and of all. If it throws, it is not called again, and the exception leaves warmUp when all problems are prepared. As
+  // pgemm_warm_up.
+  WarmUpResult warmUp(const std::vector<Problem> &problems,
+                      const std::function<void(std::size_t, std::size_t)> &progress = {}) {
+    std::vector<pgemm_problem> asked;
+    asked.reserve(problems.size());
+    for (const Problem &problem : problems) {
+      asked.push_back(toC(problem));
+    }
+    pgemm_warm_up_result result;
+    check(pgemm_warm_up_result_init(&result, sizeof result));
+    Progress shown{progress, nullptr};
+    const pgemm_status status = pgemm_warm_up(handle_.get(), asked.data(), asked.size(),
+                                              progress ? &PersistentGemm::show : nullptr, &shown, &result);
+    if (shown.thrown) {
+      std::rethrow_exception(shown.thrown);
+    }
+    check(status);
+    return {result.problems, result.kernels, result.assembled};
+  }
+
   // Waits until all work is done that this GEMM was given. As pgemm_sync.
   void sync() { check(pgemm_sync(handle_.get())); }
 
@@ -205,6 +235,25 @@ class PersistentGemm {
     void operator()(pgemm_gemm *handle) const noexcept { pgemm_destroy(&handle); }
   };
   using Owner = std::unique_ptr<pgemm_gemm, Destroy>;
+
+  // The progress of a warm-up, and what it has thrown.
+  struct Progress {
+    const std::function<void(std::size_t, std::size_t)> &function;
+    std::exception_ptr thrown;
+  };
+
+  // What pgemm_warm_up calls.
+  static void show(std::size_t done, std::size_t all, void *context) noexcept {
+    auto &progress = *static_cast<Progress *>(context);
+    if (progress.thrown) {
+      return;
+    }
+    try {
+      progress.function(done, all);
+    } catch (...) {
+      progress.thrown = std::current_exception();
+    }
+  }
 
   explicit PersistentGemm(Owner handle) noexcept : handle_(std::move(handle)) {}
 

@@ -11,6 +11,7 @@ use pyo3::prelude::*;
 use pyo3::types::PyDict;
 
 use crate::errors::{Failure, detached};
+use crate::extents::{Extents, FORMS};
 use crate::knobs::majors;
 use crate::{gemms, types};
 
@@ -50,7 +51,12 @@ pub fn autotune<'py>(
         config.output = out_dtype.map(types::given).transpose()?;
         let parse = |text: &str| text.parse().map_err(Failure::argument);
         config.precision = precision.map(parse).transpose()?;
-        let problem = self::problem(problem, a_major, b_major)?;
+        let Extents { m, n, k, batch } = Extents::given(problem).ok_or_else(|| {
+            let text = problem.repr().map(|text| text.to_string()).unwrap_or_default();
+            Failure::argument(format!("problem is {text}: give {FORMS}"))
+        })?;
+        let (a, b) = majors(a_major, b_major)?;
+        let problem = Problem::new(m, n, k, a, b).with_batch(batch);
         let usual = TuneOptions::default();
         let options = TuneOptions {
             trials: trials.unwrap_or(usual.trials),
@@ -143,30 +149,4 @@ fn found<'py>(
         finalist.map(|finalist| (finalist.interval.lower, finalist.interval.upper)),
     )?;
     Ok(dict)
-}
-
-/// A problem as text or as numbers.
-fn problem(requested: &Bound<'_, PyAny>, a_major: &str, b_major: &str) -> Result<Problem, Failure> {
-    let wrong = || {
-        let text = requested.repr().map(|text| text.to_string()).unwrap_or_default();
-        Failure::argument(format!(
-            "problem is {text}: give 'MxNxK', 'MxNxK*BATCH', (M, N, K) or (M, N, K, BATCH)"
-        ))
-    };
-    let numbers: Vec<usize> = match requested.extract::<String>() {
-        Ok(text) => {
-            let numbers = text.split(['x', '*']).map(str::parse);
-            let in_place =
-                text.find('*').is_none_or(|star| text.rfind('x').is_some_and(|x| x < star));
-            numbers.collect::<Result<_, _>>().ok().filter(|_| in_place).ok_or_else(wrong)?
-        }
-        Err(_) => requested.extract().map_err(|_| wrong())?,
-    };
-    let (m, n, k, batch) = match numbers[..] {
-        [m, n, k] => (m, n, k, 1),
-        [m, n, k, batch] => (m, n, k, batch),
-        _ => return Err(wrong()),
-    };
-    let (a, b) = majors(a_major, b_major)?;
-    Ok(Problem::new(m, n, k, a, b).with_batch(batch))
 }

@@ -100,7 +100,7 @@ impl Failure {
         match self {
             Failure::Library(Error::CaptureUnprepared) => {
                 let how = "from Python, call it once with arrays of the same shapes, strides and \
-                    types before";
+                    types before, or prepare it by persistent_gemm.warm_up";
                 Class::State.exception(py, format!("{}; {how}", Error::CaptureUnprepared))
             }
             Failure::Library(error) => class_of(&error).exception(py, error.to_string()),

@@ -5,6 +5,7 @@ mod autotune;
 mod compute;
 mod engine;
 mod errors;
+mod extents;
 mod gemms;
 mod knobs;
 mod layout;
@@ -13,6 +14,7 @@ mod raw;
 mod runner;
 mod source;
 mod types;
+mod warm;
 
 use pyo3::prelude::*;
 
@@ -29,6 +31,8 @@ mod _core {
     use crate::engine::{Engine, Ticket};
     #[pymodule_export]
     use crate::runner::{Runner, describe};
+    #[pymodule_export]
+    use crate::warm::warm_up;
 
     /// D = activation(alpha * a @ b + beta * c + bias), by torch.matmul's rules for vectors and
     /// leading dimensions.

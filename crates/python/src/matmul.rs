@@ -9,7 +9,9 @@ use pyo3::types::{PyDict, PyTuple};
 use crate::compute::{Product, bias_address, keeps_rows};
 use crate::errors::{Failure, detached};
 use crate::gemms;
-use crate::layout::{Dims, Launches, LayoutError, Operands, Place, View, launches, result_shape};
+use crate::layout::{
+    Dims, Launches, LayoutError, NOWHERE, Operands, Place, View, launches, result_shape,
+};
 use crate::raw;
 use crate::source::{Source, Torch, is_of, stream_handle};
 use crate::types::{self, Requested, Types};
@@ -199,8 +201,6 @@ impl<'py> Call<'_, 'py> {
         a: &View,
         b: &View,
     ) -> Result<(Bound<'py, PyAny>, Launches), Failure> {
-        // An address that no array has, so that nothing overlaps it.
-        const NOWHERE: u64 = 1 << 63;
         let shape = result_shape(a, b)?;
         let strides = shape.tight_strides();
         let (dtype, read_only) = (types.d, false);

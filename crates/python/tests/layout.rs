@@ -4,8 +4,10 @@
 #[expect(dead_code, reason = "what others make of it is not used here")]
 mod layout;
 
-use layout::{Dims, Launches, LayoutError, Operands, Place, View, launches, result_shape};
-use pgemm::{Dtype, Major};
+use layout::{
+    Dims, Launches, LayoutError, Operands, Place, View, launches, result_shape, without_gaps,
+};
+use pgemm::{Dtype, Major, Problem};
 
 fn dims(values: &[i64]) -> Dims {
     values.iter().copied().collect()
@@ -186,6 +188,38 @@ fn products_without_elements_or_depth_are_products() {
     assert!(product(&tight(0, &[0, 3, 4]), &tight(1 << 20, &[4, 5])).offsets.is_empty());
     let deep = product(&tight(0, &[3, 0]), &tight(1 << 20, &[0, 5]));
     assert_eq!((deep.problem.k, deep.offsets.len()), (0, 1));
+}
+
+/// A warm-up of another problem than that of the call would be of no use.
+#[test]
+fn problems_of_extents_are_those_of_arrays_without_gaps() {
+    let extents = [1, 3, 8];
+    let all = extents.into_iter().flat_map(|m| extents.map(|n| (m, n)));
+    let all = all.flat_map(|(m, n)| extents.map(|k| (m, n, k)));
+    for ((m, n, k), batch) in all.flat_map(|extents| [1, 2].map(|batch| (extents, batch))) {
+        for a_major in [Major::K, Major::M] {
+            for b_major in [Major::K, Major::N] {
+                let majors = (a_major, b_major);
+                let extents = [m, n, k].map(|extent| extent as usize);
+                let found = without_gaps(extents, batch as usize, majors).unwrap();
+                let array = |address, by_lines: bool, rows: i64, columns: i64| {
+                    let lines = if by_lines { [rows, columns] } else { [columns, rows] };
+                    let array = tight(address, &[&[batch], &lines[..]].concat());
+                    if by_lines { array } else { array.transposed() }
+                };
+                let a = array(0, a_major == Major::K, m, k);
+                let b = array(1 << 20, b_major == Major::N, k, n);
+                assert_eq!(found, product(&a, &b).problem, "{extents:?} x {batch}, {majors:?}");
+                if m > 1 && n > 1 && k > 1 && batch == 1 {
+                    let [m, n, k] = extents;
+                    assert_eq!(found, Problem::new(m, n, k, a_major, b_major));
+                }
+            }
+        }
+    }
+    // Nothing is computed in numbers that do not hold the largest arrays.
+    let longest = [1, 1, isize::MAX as usize / 2];
+    assert_eq!(without_gaps(longest, 2, (Major::K, Major::K)).unwrap().k, longest[2]);
 }
 
 #[test]

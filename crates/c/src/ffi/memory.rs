@@ -2,7 +2,7 @@
 
 use std::ffi::{CStr, c_char};
 
-use crate::abi::{Config, EngineOptions, Problem};
+use crate::abi::{Config, EngineOptions, Problem, WarmUpResult};
 use crate::failure::Failure;
 
 /// A struct with a larger size is assumed to be uninitialised.
@@ -39,6 +39,12 @@ unsafe impl Growing for EngineOptions {
     const INITIALISER: &'static str = "pgemm_engine_options_init(&options, sizeof options)";
 }
 
+// SAFETY: C layout, and nothing but numbers.
+unsafe impl Growing for WarmUpResult {
+    const FIRST: usize = 32;
+    const INITIALISER: &'static str = "pgemm_warm_up_result_init(&result, sizeof result)";
+}
+
 /// Fills the caller's struct with defaults, and unknown fields of a later header with zeros.
 ///
 /// # Safety
@@ -52,16 +58,46 @@ pub(super) unsafe fn initialise<T: Growing>(
         return Err(Failure::null(what));
     }
     check_size::<T>(what, size)?;
-    let defaults = T::default();
+    // SAFETY: as the caller vouches.
+    unsafe { fill(target, size, &T::default()) };
+    Ok(())
+}
+
+/// Replaces the caller's struct, which [`initialise`] has filled. Does nothing if it is null.
+///
+/// # Safety
+/// `target` must be null, or the address of as many bytes as its first field says, if
+/// [`initialise`] accepts that size.
+pub(super) unsafe fn replace<T: Growing>(
+    what: &'static str,
+    target: *mut T,
+    value: &T,
+) -> Result<(), Failure> {
+    if target.is_null() {
+        return Ok(());
+    }
+    // SAFETY: the size comes first.
+    let size = unsafe { target.cast::<usize>().read_unaligned() };
+    check_size::<T>(what, size)?;
+    // SAFETY: as the caller vouches.
+    unsafe { fill(target, size, value) };
+    Ok(())
+}
+
+/// Writes a value to the caller's struct of `size` bytes, and zeros to unknown fields of a later
+/// header.
+///
+/// # Safety
+/// `size` bytes, enough for a `usize`, can be written to `target`.
+unsafe fn fill<T: Growing>(target: *mut T, size: usize, value: &T) {
     let known = size.min(size_of::<T>());
     // SAFETY: both ranges lie in `size` bytes that can be written, the source has `known` bytes.
     unsafe {
         target.cast::<u8>().write_bytes(0, size);
-        std::ptr::copy_nonoverlapping((&raw const defaults).cast::<u8>(), target.cast(), known);
+        std::ptr::copy_nonoverlapping(std::ptr::from_ref(value).cast::<u8>(), target.cast(), known);
         // The caller's size, which may be smaller or larger than this library's.
         target.cast::<usize>().write_unaligned(size);
     }
-    Ok(())
 }
 
 /// The caller's struct.
@@ -176,6 +212,7 @@ mod tests {
     fn first_sizes_are_those_of_the_first_release() {
         assert_eq!((Config::FIRST, Problem::FIRST, EngineOptions::FIRST), (112, 136, 32));
         assert!(size_of::<EngineOptions>() >= EngineOptions::FIRST);
+        assert_eq!((WarmUpResult::FIRST, size_of::<WarmUpResult>()), (32, 32));
         assert!(size_of::<Config>() >= Config::FIRST && size_of::<Problem>() >= Problem::FIRST);
     }
 
@@ -197,6 +234,32 @@ mod tests {
         let failure = unsafe { read("problem", source) }.unwrap_err();
         assert_eq!(failure.status, PGEMM_ERROR_NOT_SUPPORTED);
         assert!(failure.message.contains("later one's"), "{failure:?}");
+    }
+
+    #[test]
+    fn results_are_written_to_structs_of_later_headers_and_to_none() {
+        #[repr(C)]
+        struct Later {
+            result: WarmUpResult,
+            more: u64,
+        }
+        let value = WarmUpResult { problems: 5, assembled: 3, ..WarmUpResult::default() };
+        let size = size_of::<Later>();
+        let result = WarmUpResult { struct_size: size, ..WarmUpResult::default() };
+        let mut later = Later { result, more: 7 };
+        let target = (&raw mut later).cast::<WarmUpResult>();
+        // SAFETY: as many bytes are there as the first field says.
+        unsafe { replace("result", target, &value) }.unwrap();
+        let Later { result, more } = later;
+        assert_eq!((result.struct_size, result.problems, result.assembled), (size, 5, 3));
+        assert_eq!(more, 0);
+        // SAFETY: nothing is written.
+        unsafe { replace("result", std::ptr::null_mut(), &value) }.unwrap();
+        let mut nobodys = WarmUpResult { struct_size: 31, problems: 9, ..value };
+        // SAFETY: such a size is refused.
+        let failure = unsafe { replace("result", &raw mut nobodys, &value) }.unwrap_err();
+        assert!(failure.message.contains("pgemm_warm_up_result_init"), "{failure:?}");
+        assert_eq!(nobodys.problems, 9);
     }
 
     #[test]

@@ -7,6 +7,7 @@ mod engine;
 mod handle;
 mod memory;
 mod queued;
+mod warm;
 
 use std::ffi::{c_char, c_void};
 use std::panic::{AssertUnwindSafe, catch_unwind};

@@ -467,6 +467,68 @@ void graphs() {
   CUDA(cudaStreamDestroy(stream));
 }
 
+// ---- warm-ups ----
+
+void warm_ups() {
+  const int size = 488;
+  Matrix A(BF16, size * size, Fill::Integers, 15), B(BF16, size * size, Fill::Integers, 16);
+  Matrix C(BF16, size * size), expected(BF16, size * size);
+  PersistentGemm::Config cfg;
+  cfg.dtypeA = PersistentGemm::BF16;
+  auto gemm = PersistentGemm::create(cfg);
+  PersistentGemm::Problem batch(72, 88, 104);
+  batch.layoutB = PersistentGemm::Layout::ColumnMajor;
+  batch.batch = 3;
+  const std::vector<PersistentGemm::Problem> problems{{size, size, size}, batch, {size, size, size}};
+  std::vector<std::array<std::size_t, 2>> steps;
+  const auto warm = gemm->warmUp(problems, [&](std::size_t done, std::size_t all) { steps.push_back({done, all}); });
+  const std::vector<std::array<std::size_t, 2>> told{{0, 2}, {1, 2}, {2, 2}};
+  report(warm.problems == 2 && warm.kernels >= 1 && warm.kernels <= 2 && warm.assembled <= warm.kernels && steps == told,
+         "a warm-up prepares each problem once and tells its progress");
+  const auto again = gemm->warmUp(problems);
+  report(again.problems == 0 && again.kernels == 0, "a second warm-up finds everything prepared");
+
+  cudaStream_t stream = nullptr;
+  cudaGraph_t graph = nullptr;
+  cudaGraphExec_t executable = nullptr;
+  CUDA(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
+  CUDA(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal));
+  gemm->run(A.device, B.device, C.device, size, size, size, stream);
+  CUDA(cudaStreamEndCapture(stream, &graph));
+  CUDA(cudaGraphInstantiate(&executable, graph, 0));
+  CUDA(cudaGraphLaunch(executable, stream));
+  CUDA(cudaStreamSynchronize(stream));
+  PersistentGemm::create(cfg)->run(A.device, B.device, expected.device, size, size, size);
+  CUDA(cudaDeviceSynchronize());
+  report(C.download() == expected.download(), "a capture takes what a warm-up has prepared");
+  CUDA(cudaGraphExecDestroy(executable));
+  CUDA(cudaGraphDestroy(graph));
+  CUDA(cudaStreamDestroy(stream));
+
+  int calls = 0, thrown = 0;
+  const std::vector<PersistentGemm::Problem> others{{104, 72, 88}, {104, 72, 96}};
+  try {
+    gemm->warmUp(others, [&](std::size_t, std::size_t) { throw ++calls; });
+  } catch (int call) {
+    thrown = call;
+  }
+  report(thrown == 1 && calls == 1 && gemm->warmUp(others).problems == 0,
+         "an exception of the progress leaves the warm-up when all is prepared");
+  pgemm_problem wrong[2];
+  pgemm_warm_up_result result;
+  for (pgemm_problem &problem : wrong) {
+    pgemm_problem_init(&problem, sizeof problem);
+    problem.m = problem.n = problem.k = 120;
+  }
+  wrong[1].lda = 7;
+  pgemm_warm_up_result_init(&result, sizeof result);
+  result.problems = 9;
+  report(pgemm_warm_up(gemm->handle(), wrong, 2, nullptr, nullptr, &result) == PGEMM_ERROR_INVALID_ARGUMENT && result.problems == 0 &&
+             pgemm_warm_up(gemm->handle(), nullptr, 1, nullptr, nullptr, nullptr) == PGEMM_ERROR_INVALID_ARGUMENT &&
+             pgemm_warm_up(gemm->handle(), nullptr, 0, nullptr, nullptr, &result) == PGEMM_SUCCESS,
+         "a warm-up refuses problems that are wrong or null");
+}
+
 // ---- threads, contexts, errors ----
 
 void surroundings() {
@@ -627,6 +689,7 @@ int main() try {
   epilogues();
   waiting(handle);
   graphs();
+  warm_ups();
   surroundings();
   tuning();
   cost_of_a_call();

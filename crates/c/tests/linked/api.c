@@ -71,6 +71,27 @@ static void never(pgemm_status status, void *context) {
   CHECK(!"it is called");
 }
 
+static void not_shown(size_t done, size_t all, void *context) {
+  (void)done, (void)all, (void)context;
+  CHECK(!"it is called");
+}
+
+static void warm_ups(void) {
+  const pgemm_problem problems[] = {problem_of(8, 8, 8), problem_of(16, 8, 8)};
+  pgemm_warm_up_result result;
+  memset(&result, 0xff, sizeof result);
+  CHECK(pgemm_warm_up(NULL, problems, 2, not_shown, NULL, &result) == PGEMM_ERROR_INVALID_ARGUMENT);
+  CHECK(SAYS("pgemm_warm_up_result_init"));
+  CHECK(pgemm_warm_up_result_init(NULL, sizeof result) == PGEMM_ERROR_INVALID_ARGUMENT && SAYS("result is null"));
+  CHECK(pgemm_warm_up_result_init(&result, 8) == PGEMM_ERROR_INVALID_ARGUMENT);
+  CHECK(pgemm_warm_up_result_init(&result, sizeof result) == PGEMM_SUCCESS);
+  CHECK(result.struct_size == sizeof result && result.problems == 0 && result.kernels == 0 && result.assembled == 0);
+  result.problems = 7;
+  CHECK(pgemm_warm_up(NULL, problems, 2, not_shown, NULL, &result) == PGEMM_ERROR_INVALID_ARGUMENT);
+  CHECK(SAYS("gemm is null") && result.problems == 0 && result.struct_size == sizeof result);
+  CHECK(pgemm_warm_up(NULL, NULL, 0, NULL, NULL, NULL) == PGEMM_ERROR_INVALID_ARGUMENT && SAYS("gemm is null"));
+}
+
 static void engines(void) {
   const pgemm_problem problem = problem_of(128, 128, 128);
   pgemm_engine_options options;
@@ -162,6 +183,7 @@ int main(void) {
   versions();
   no_gpu();
   nulls();
+  warm_ups();
   engines();
   nonsense();
   plans();

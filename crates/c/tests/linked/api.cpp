@@ -101,6 +101,21 @@ void plans() {
   }
 }
 
+// A warm-up in each form, on a machine that makes no GEMM.
+void warm_ups() {
+  const auto use = [](PersistentGemm &gemm) {
+    const auto warm = gemm.warmUp({{8, 8, 8}, {16, 8, 8}});
+    const auto again = gemm.warmUp({}, [](std::size_t done, std::size_t all) { CHECK(done <= all); });
+    return warm.problems == 2 && warm.assembled <= warm.kernels && again.problems == 0;
+  };
+  try {
+    CHECK(use(*PersistentGemm::create(fp32())));
+    CHECK(!"it throws");
+  } catch (const PersistentGemm::Error &error) {
+    CHECK(error.status() == PGEMM_ERROR_NO_DEVICE);
+  }
+}
+
 // Every member of an engine, on a machine that makes none.
 void engines() {
   using Engine = PersistentGemm::Engine;
@@ -145,6 +160,7 @@ int main() {
   errors();
   errors_belong_to_their_thread();
   plans();
+  warm_ups();
   engines();
   std::puts("c++: all as it should be");
 }

@@ -5,13 +5,14 @@ place.
 
 ``matmul`` and ``linear`` multiply arrays. A ``Runner`` multiplies matrices that are given by their
 addresses. An ``Engine`` submits jobs to a kernel that stays resident on the device. ``autotune``
-finds the fastest kernel for a problem by measurement.
+finds the fastest kernel for a problem by measurement. ``warm_up`` prepares problems before they are
+needed.
 
 ``import persistent_gemm.torch`` registers ``matmul`` and ``linear`` as PyTorch operators, which
 torch.compile supports. The package itself needs neither a GPU nor PyTorch.
 """
 
-from persistent_gemm._core import Engine, Runner, Ticket, __version__, autotune, describe, linear, matmul
+from persistent_gemm._core import Engine, Runner, Ticket, __version__, autotune, describe, linear, matmul, warm_up
 from persistent_gemm._errors import (
     ArgumentError,
     DriverError,
@@ -46,4 +47,5 @@ __all__ = [
     "describe",
     "linear",
     "matmul",
+    "warm_up",
 ]

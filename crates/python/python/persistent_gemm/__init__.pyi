@@ -202,8 +202,10 @@ class Tuned(TypedDict):
     ratio: float | None
     interval: tuple[float, float] | None
 
+_Problem = str | tuple[int, int, int] | tuple[int, int, int, int]
+
 def autotune(
-    problem: str | tuple[int, int, int] | tuple[int, int, int, int],
+    problem: _Problem,
     dtype: _Dtype | None = None,
     *,
     b_dtype: _Dtype | None = None,
@@ -217,6 +219,25 @@ def autotune(
     file: str | PathLike[str] | None = None,
     progress: Callable[[int, int, int], object] | None = None,
 ) -> Tuned: ...
+
+class WarmedUp(TypedDict):
+    problems: int
+    kernels: int
+    assembled: int
+
+def warm_up(
+    problems: Iterable[_Problem],
+    dtype: _Dtype | None = None,
+    *,
+    b_dtype: _Dtype | None = None,
+    out_dtype: _Dtype | None = None,
+    precision: _Precision | None = None,
+    epilogue: str | None = None,
+    a_major: Literal["k", "m"] = "k",
+    b_major: Literal["k", "n"] = "k",
+    device: int = 0,
+    progress: Callable[[int, int], object] | None = None,
+) -> WarmedUp: ...
 
 class Error(Exception): ...
 class ArgumentError(Error, ValueError): ...

@@ -8,6 +8,7 @@ from persistent_gemm import autotune as autotune
 from persistent_gemm import describe as describe
 from persistent_gemm import linear as linear
 from persistent_gemm import matmul as matmul
+from persistent_gemm import warm_up as warm_up
 
 ACTIVATIONS: list[str]
 

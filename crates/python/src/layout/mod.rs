@@ -8,7 +8,10 @@ use std::ops::Deref;
 
 use pgemm::Dtype;
 
-pub use product::{Launches, Operands, launches, result_shape};
+pub use product::{Launches, Operands, launches, result_shape, without_gaps};
+
+/// An address that no array has, so that an array that is yet to be made overlaps none.
+pub const NOWHERE: u64 = 1 << 63;
 
 /// The largest number of dimensions of an array.
 pub const MAX_DIMENSIONS: usize = 16;

@@ -1,10 +1,10 @@
 //! Products of arrays without copies. Leading dimensions become rows of A if possible, otherwise a
 //! batch, otherwise further launches.
 
-use pgemm::{Batch, Major, OperandLayout, Problem};
+use pgemm::{Batch, Dtype, Major, OperandLayout, Problem};
 
 use super::overlap::{are_disjoint, are_same, is_injective};
-use super::{Dims, LayoutError, View};
+use super::{Dims, LayoutError, NOWHERE, Place, View};
 
 /// The operands and the result of a product.
 pub struct Operands<'a> {
@@ -195,6 +195,33 @@ pub fn launches(operands: &Operands<'_>) -> Result<Launches, LayoutError> {
     let offsets =
         if problem.is_empty() || batch.contains(&0) { Vec::new() } else { all_offsets(&axes) };
     Ok(Launches { problem, offsets })
+}
+
+/// The problem of each launch for arrays without gaps: A of m×k and B of k×n, whose contiguous
+/// dimensions are `majors`, or stacks of `batch` such matrices. No array may have `isize::MAX`
+/// elements or more.
+///
+/// # Errors
+/// Those of [`launches`].
+pub fn without_gaps(
+    [m, n, k]: [usize; 3],
+    batch: usize,
+    majors: (Major, Major),
+) -> Result<Problem, LayoutError> {
+    let array = |address: u64, rows: usize, columns: usize| {
+        let stack = Some(batch).filter(|batch| *batch != 1);
+        let extents = stack.into_iter().chain([rows, columns]);
+        let shape: Dims = extents.map(|extent| extent as i64).collect();
+        // The type matters only for memory that arrays share, which these do not.
+        let (dtype, place, read_only) = (Dtype::U8, Place::Cpu, false);
+        View { address, shape, strides: shape.tight_strides(), dtype, place, read_only }
+    };
+    let a = if majors.0 == Major::M { array(0, k, m).transposed() } else { array(0, m, k) };
+    let b = if majors.1 == Major::K { array(0, n, k).transposed() } else { array(0, k, n) };
+    let (a, b, out) = (&a, &b, &array(NOWHERE, m, n));
+    let keep_rows = false;
+    let operands = Operands { a, b, c: None, out, alpha: 1.0, beta: 0.0, keep_rows };
+    Ok(launches(&operands)?.problem)
 }
 
 /// The matrices of an array of the result's shape, whose dimensions of vectors have vanished, and
