@@ -1,6 +1,7 @@
 //! The hardware tests. Without a Hopper GPU each says `SKIPPED` and passes; with
 //! `PGEMM_REQUIRE_GPU=1` that is a failure. One binary, which is what a GPU box without Rust gets.
 
+mod behind;
 mod device;
 mod driver;
 mod engine;
