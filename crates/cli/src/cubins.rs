@@ -266,7 +266,7 @@ fn write_pack(
     let group = |compression| move |kernels| Group { compression, kernels };
     let of_layers = of_layers.chunks(GROUP_OF_LAYERS).map(group(Compression::Zstandard));
     let groups = of_layers.chain(others.chunks(GROUP).map(group(Compression::Lzma2)));
-    let pack = pgemm_cubins::write(&groups.collect::<Vec<_>>(), generator(), assembler)?;
+    let pack = pgemm_cubins::write(&groups.collect::<Vec<_>>(), generator(), assembler, &[])?;
     if pack.len() > args.most_bytes {
         let (length, most) = (pack.len(), args.most_bytes);
         return Err(format!("the pack has {length} bytes, and may have {most}").into());

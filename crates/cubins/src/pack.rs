@@ -7,11 +7,11 @@
 //! | format | 4 bytes, [`FORMAT`] |
 //! | length of the index | 4 bytes |
 //! | checksum of the index | 32 bytes, BLAKE3 |
-//! | index | generator, assembler; number of groups, groups; number of kernels, kernels by name |
+//! | index | generator, assembler; notes; number of groups, groups; number of kernels, kernels by name |
 //! | groups | compressed cubins, one group after the other |
 //!
 //! Cubins are compressed in groups, since similar ones have much in common. A text has its length
-//! in 2 bytes before it. A group has the number of its [`Compression`], its compressed bytes and
+//! in 2 bytes before it, and the notes have theirs in 4. A group has the number of its [`Compression`], its compressed bytes and
 //! the bytes of its cubins (4 bytes each). A kernel has its name as a text, the number of its
 //! group, the place of its cubin in the group, the bytes of the cubin (4 bytes each), and the first
 //! 16 bytes of the BLAKE3 hash of the cubin. A cubin begins at a multiple of [`ALIGNMENT`].
@@ -86,6 +86,7 @@ pub struct Pack {
     bytes: Arc<Cow<'static, [u8]>>,
     generator: Range<usize>,
     assembler: Range<usize>,
+    notes: Range<usize>,
     groups: Vec<Group>,
     /// Sorted by name.
     entries: Vec<Entry>,
@@ -121,6 +122,7 @@ impl Pack {
                 bytes,
                 generator: 0..0,
                 assembler: 0..0,
+                notes: 0..0,
                 groups: vec![],
                 entries: vec![],
                 kept: Mutex::default(),
@@ -143,6 +145,8 @@ impl Pack {
         }
         let mut index = Reader { bytes: &bytes[..end], at: HEADER_BYTES };
         let (generator, assembler) = (index.text()?, index.text()?);
+        let length = index.number()? as usize;
+        let notes = index.take(length)?;
         let mut groups: Vec<Group> = vec![];
         for _ in 0..index.number()? {
             let compression = match index.array()? {
@@ -172,7 +176,7 @@ impl Pack {
             }
             entries.push(entry);
         }
-        Ok(Pack { generator, assembler, groups, entries, bytes, kept: Mutex::default() })
+        Ok(Pack { generator, assembler, notes, groups, entries, bytes, kept: Mutex::default() })
     }
 
     /// The hash of the code that generated the kernels.
@@ -183,6 +187,11 @@ impl Pack {
     /// The assembler, with its version.
     pub fn assembler(&self) -> &str {
         self.text(&self.assembler)
+    }
+
+    /// What the pack holds besides kernels.
+    pub fn notes(&self) -> &[u8] {
+        &self.bytes[self.notes.clone()]
     }
 
     /// The number of kernels.

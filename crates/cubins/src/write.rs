@@ -27,15 +27,22 @@ pub struct Group<'k> {
 }
 
 /// The bytes of a pack with these groups of kernels, by the generator and the assembler that made
-/// them.
+/// them, and with notes of any kind.
 ///
 /// # Errors
 /// A text or the whole is too large for the format, a kernel is there twice, or there is no memory.
-pub fn write(groups: &[Group<'_>], generator: &str, assembler: &str) -> io::Result<Vec<u8>> {
+pub fn write(
+    groups: &[Group<'_>],
+    generator: &str,
+    assembler: &str,
+    notes: &[u8],
+) -> io::Result<Vec<u8>> {
     let compressed = in_parallel(groups.len(), |number| compressed(&groups[number]))?;
     let mut index = Vec::new();
     text(&mut index, generator)?;
     text(&mut index, assembler)?;
+    number(&mut index, notes.len())?;
+    index.extend(notes);
     number(&mut index, groups.len())?;
     for (group, compressed) in groups.iter().zip(&compressed) {
         index.push(group.compression as u8);
@@ -171,7 +178,7 @@ mod tests {
         let both = [Compression::Zstandard, Compression::Lzma2];
         let group = |(compression, kernels)| Group { compression, kernels };
         let groups: Vec<Group> = both.into_iter().zip(kernels.chunks(32)).map(group).collect();
-        write(&groups, "generator", "assembler 1.2").unwrap()
+        write(&groups, "generator", "assembler 1.2", b"notes").unwrap()
     }
 
     #[test]
@@ -181,7 +188,7 @@ mod tests {
         assert!((24_000..30_000).contains(&bytes.len()), "{}", bytes.len());
         let pack = Pack::read(bytes).unwrap();
         assert_eq!((pack.generator(), pack.assembler()), ("generator", "assembler 1.2"));
-        assert_eq!(pack.len(), 50);
+        assert_eq!((pack.len(), pack.notes()), (50, &b"notes"[..]));
         assert!(pack.names().is_sorted());
         // Those of one group and of the other, from both ends.
         let (forwards, backwards) = (kernels(), kernels().into_iter().rev());
@@ -194,7 +201,7 @@ mod tests {
     #[test]
     fn no_bytes_are_no_kernels() {
         assert!(Pack::read(&[][..]).unwrap().is_empty());
-        let empty = write(&[], "", "").unwrap();
+        let empty = write(&[], "", "", &[]).unwrap();
         assert!(Pack::read(empty).unwrap().is_empty());
     }
 
@@ -202,7 +209,7 @@ mod tests {
     fn a_kernel_that_is_there_twice_is_refused() {
         let twice = [("one".to_owned(), vec![1]), ("one".to_owned(), vec![2])];
         let group = |kernels| Group { compression: Compression::Zstandard, kernels };
-        assert!(write(&[group(&twice[..1]), group(&twice[1..])], "", "").is_err());
+        assert!(write(&[group(&twice[..1]), group(&twice[1..])], "", "", &[]).is_err());
     }
 
     #[test]

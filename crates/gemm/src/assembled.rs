@@ -6,10 +6,12 @@
 //! does so in builds without these kernels, too: the same problems are computed by the same
 //! kernels, which are then compiled when they are first used.
 
-use std::sync::{Arc, LazyLock};
+use std::sync::LazyLock;
 
 use pgemm_cubins::Pack;
 use pgemm_plan::PreferredKernels;
+
+use crate::packs;
 
 /// The environment variable that turns kernels off that were assembled in advance if it is `off`.
 pub const VARIABLE: &str = "PGEMM_CUBINS";
@@ -39,44 +41,41 @@ pub fn shipped_kernels() -> Result<(usize, String), String> {
     shipped().map(|pack| (pack.len(), pack.assembler().to_owned()))
 }
 
-/// Kernels that were assembled in advance.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct Assembled {
-    packs: Vec<Arc<Pack>>,
+/// The cubin of a kernel that was assembled in advance, by its assembler. `None` if there is none.
+pub fn cubin(name: &str) -> Option<(Vec<u8>, String)> {
+    find(|pack| Some((pack.cubin(name)?.ok()?, pack.assembler().to_owned())))
 }
 
-impl Assembled {
-    /// The kernels that this version of the library is shipped with, unless [`VARIABLE`] says that
-    /// they are not used.
-    pub(crate) fn from_environment() -> Assembled {
-        static SHIPPED: LazyLock<Assembled> = LazyLock::new(|| match shipped() {
-            Ok(pack) => Assembled { packs: vec![Arc::new(pack)] },
-            Err(why) => {
-                tracing::debug!("kernels are compiled when they are first used: {why}");
-                Assembled::default()
-            }
-        });
-        if std::env::var(VARIABLE).is_ok_and(|value| value == "off") {
-            return Assembled::default();
+/// Whether a kernel of this name was assembled in advance.
+pub(crate) fn has(name: &str) -> bool {
+    find(|pack| pack.contains(name).then_some(())).is_some()
+}
+
+/// The cubin of a kernel, if there is one that is not damaged.
+pub(crate) fn undamaged(name: &str) -> Option<Vec<u8>> {
+    find(|pack| match pack.cubin(name)? {
+        Ok(cubin) => Some(cubin),
+        Err(error) => {
+            tracing::warn!("a pack of kernels is damaged, so a kernel is compiled: {error}");
+            None
         }
-        SHIPPED.clone()
-    }
+    })
+}
 
-    /// Whether there is a kernel of this name.
-    pub(crate) fn has(&self, name: &str) -> bool {
-        self.packs.iter().any(|pack| pack.contains(name))
+/// What `find` returns for the first pack for which it returns something: the packs of the program
+/// ([`packs`]), and the one that this version of the library is shipped with, unless [`VARIABLE`]
+/// says that none are used.
+fn find<T>(mut find: impl FnMut(&Pack) -> Option<T>) -> Option<T> {
+    static SHIPPED: LazyLock<Option<Pack>> = LazyLock::new(|| {
+        let none = |why: &String| {
+            tracing::debug!("kernels are compiled when they are first used: {why}");
+        };
+        shipped().inspect_err(none).ok()
+    });
+    if std::env::var(VARIABLE).is_ok_and(|value| value == "off") {
+        return None;
     }
-
-    /// The cubin of a kernel, if there is one that is not damaged.
-    pub(crate) fn cubin(&self, name: &str) -> Option<Vec<u8>> {
-        self.packs.iter().find_map(|pack| match pack.cubin(name)? {
-            Ok(cubin) => Some(cubin),
-            Err(error) => {
-                tracing::warn!("a pack of kernels is damaged, so a kernel is compiled: {error}");
-                None
-            }
-        })
-    }
+    packs::find(&mut find).or_else(|| find(SHIPPED.as_ref()?))
 }
 
 /// The shipped pack, or why it is not used.

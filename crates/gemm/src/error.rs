@@ -19,6 +19,8 @@ pub use files::{FileDamage, PlatformDifference, PlatformPart};
 pub use matrix::MatrixError;
 pub use numerics::{Inexact, NumericsError};
 
+pub use crate::packs::PackDamage;
+
 /// The result type of this library.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
@@ -445,6 +447,15 @@ pub enum Error {
         path: PathBuf,
         /// Why it cannot be used.
         finding: Box<FileDamage>,
+    },
+
+    /// A pack of kernels that this version cannot use.
+    #[error("{path} is no pack that can be used: {finding}. Write it again with `pgemm pack`")]
+    UnusablePack {
+        /// The file.
+        path: PathBuf,
+        /// Why it cannot be used.
+        finding: Box<PackDamage>,
     },
 
     /// Results of the tuner that were found on another device, driver or version.

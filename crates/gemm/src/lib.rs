@@ -65,6 +65,7 @@ pub mod measure;
 pub mod numerics;
 mod operands;
 pub mod outofcore;
+pub mod packs;
 mod plans;
 pub mod power;
 mod recent;

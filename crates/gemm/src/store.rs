@@ -12,7 +12,7 @@ use pgemm_ir::{CtaShape, Kernel};
 use pgemm_kernels::{GemmKernel, RepackKernel, RepackSignature, RepackSpec, Signature, Spec};
 use pgemm_ptx::ResourceReport;
 
-use crate::assembled::Assembled;
+use crate::assembled;
 use crate::behind::Behind;
 use crate::cache::{CacheKey, JitCache, Outcome};
 use crate::driver::{self, Device, Function, LaunchConfig, Module};
@@ -49,7 +49,8 @@ enum Stored {
 /// The kernels that are loaded on a device. They are unloaded with the last user of the store.
 pub struct KernelStore {
     device: Device,
-    assembled: Assembled,
+    /// Whether every kernel is compiled, also those that were assembled in advance.
+    compiles_all: bool,
     /// Whether the driver refused a kernel that was assembled in advance.
     refused: AtomicBool,
     verdicts: JitCache,
@@ -63,18 +64,18 @@ impl KernelStore {
     /// The store of a device: the one that is in use, else a new one, with the disk cache that the
     /// environment names.
     pub fn of(device: &Device) -> Arc<KernelStore> {
-        device.shared(|| KernelStore::new(device, Assembled::from_environment()))
+        device.shared(|| KernelStore::new(device, false))
     }
 
     /// A store of its own, which compiles every kernel.
     pub(crate) fn compiling(device: &Device) -> Arc<KernelStore> {
-        Arc::new(KernelStore::new(device, Assembled::default()))
+        Arc::new(KernelStore::new(device, true))
     }
 
-    fn new(device: &Device, assembled: Assembled) -> KernelStore {
+    fn new(device: &Device, compiles_all: bool) -> KernelStore {
         KernelStore {
             device: device.clone(),
-            assembled,
+            compiles_all,
             refused: AtomicBool::new(false),
             verdicts: JitCache::from_environment(),
             kernels: Mutex::new(Recent::new(MOST_KERNELS)),
@@ -160,7 +161,7 @@ impl KernelStore {
 
     /// Whether the kernel of a spec is loaded, or was assembled in advance.
     pub(crate) fn has(&self, spec: &Spec) -> bool {
-        self.knows(spec) || self.assembled.has(&spec.to_string())
+        self.knows(spec) || !self.compiles_all && assembled::has(&spec.to_string())
     }
 
     /// Whether the kernel of a spec is loaded and was assembled in advance.
@@ -197,7 +198,10 @@ impl KernelStore {
     /// A kernel that was assembled in advance. `None` if there is none, or none that this driver
     /// takes.
     fn load_assembled(&self, name: &str) -> Option<Module> {
-        let cubin = self.assembled.cubin(name)?;
+        if self.compiles_all {
+            return None;
+        }
+        let cubin = assembled::undamaged(name)?;
         // SAFETY: the checksums of the pack say that the cubin is what the assembler wrote.
         match unsafe { driver::load_cubin(&self.device, &cubin) } {
             Ok(module) => Some(module),

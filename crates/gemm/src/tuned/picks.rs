@@ -14,6 +14,7 @@ use super::results::{Platform, Results};
 use crate::cache::DIRECTORY_VARIABLE;
 use crate::driver::DeviceProperties;
 use crate::error::Error;
+use crate::packs;
 
 /// Environment variable with a results file, or a folder of them, to use instead of
 /// [`install_folder`]; `off` for none.
@@ -58,12 +59,31 @@ impl Picks {
 
     /// The choices for a device from the location in the environment variable [`VARIABLE`], or from
     /// [`install_folder`]. They are read once per process and device. One warning then lists the
-    /// ignored files.
+    /// ignored files. The choices of [packs] that are valid for the device are added.
     pub fn from_environment(device: &DeviceProperties) -> Arc<Picks> {
-        match source(std::env::var_os(VARIABLE), install_folder()) {
+        let own = match source(std::env::var_os(VARIABLE), install_folder()) {
             Some(source) => Picks::shared(source, device),
             None => Arc::default(),
+        };
+        let packs = packs::loaded();
+        if packs.iter().all(|pack| pack.notes.results.is_empty()) {
+            return own;
         }
+        let (mut picks, here) = (Picks::clone(&own), Platform::of(device));
+        for pack in packs {
+            let (valid, others): (Vec<Results>, Vec<_>) = pack
+                .notes
+                .results
+                .into_iter()
+                .partition(|results| results.platform.differences(&here).is_empty());
+            if let (true, Some(other)) = (valid.is_empty(), others.into_iter().next()) {
+                let differences = other.platform.differences(&here);
+                let why = Error::ForeignResults { path: pack.path, differences };
+                tracing::warn!("ignoring autotune results of a pack: {why}");
+            }
+            valid.into_iter().for_each(|results| picks.add(results));
+        }
+        Arc::new(picks)
     }
 
     /// The choices in `source`, read by the first call of this process.
