@@ -6,7 +6,6 @@ use std::collections::HashMap;
 use std::fmt::Write as _;
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicUsize, Ordering};
 
 use persistent_gemm::assembled::generator;
 use persistent_gemm::{Dtype, Error};
@@ -15,6 +14,7 @@ use pgemm_cubins::{Compression, Group};
 use pgemm_ir::OperandMajor;
 use pgemm_kernels::{GemmKernel, RepackKernel, RepackSpec, Side, Spec, WgmmaSpec};
 use pgemm_ptx::ptxas::Ptxas;
+use rayon::prelude::*;
 
 use crate::Verdict;
 use crate::failure::Failure;
@@ -278,7 +278,7 @@ fn write_pack(
 
 /// Kernels of a group in the pack. The first product with a kernel waits for those before it in its
 /// group to be decompressed, so those of linear layers are in smaller groups, and take more space.
-const GROUP_OF_LAYERS: usize = 16;
+pub const GROUP_OF_LAYERS: usize = 16;
 const GROUP: usize = 96;
 
 /// Whether a kernel multiplies operands that are both K-major, as in linear layers.
@@ -289,7 +289,7 @@ fn is_of_linear_layers(name: &str) -> bool {
 
 /// A text by which similar kernels follow each other: those with the same tile, and of these those
 /// with similar types.
-fn likeness(name: &str) -> String {
+pub fn likeness(name: &str) -> String {
     let Ok(spec) = name.parse::<Spec>() else { return name.to_owned() };
     let alike = |element| match element {
         Dtype::F16 => Dtype::Bf16,
@@ -332,7 +332,7 @@ fn check(args: &Check) -> Result<Verdict, Failure> {
 }
 
 /// The PTX of the kernel with this name.
-fn ptx(name: &str) -> Result<String, Failure> {
+pub fn ptx(name: &str) -> Result<String, Failure> {
     let kernel = match RepackSpec::all().find(|spec| spec.name() == name) {
         Some(spec) => RepackKernel::build(spec)?.kernel,
         None => GemmKernel::build(&name.parse::<Spec>()?)?.kernel,
@@ -371,32 +371,12 @@ fn write(path: &Path, bytes: &[u8]) -> Result<(), Failure> {
 }
 
 /// The results for all items, computed on all cores.
-fn in_parallel<T: Sync, R: Send>(
+pub fn in_parallel<T: Sync, R: Send>(
     items: &[T],
     compute: impl Fn(&T) -> Result<R, Failure> + Sync,
 ) -> Result<Vec<R>, Failure> {
-    let next = AtomicUsize::new(0);
-    let work = || {
-        let mut done = vec![];
-        loop {
-            let index = next.fetch_add(1, Ordering::Relaxed);
-            let Some(item) = items.get(index) else { return Ok(done) };
-            // An error may not leave its thread, but its text may.
-            done.push((index, compute(item).map_err(|error| error.to_string())?));
-        }
-    };
-    let threads = std::thread::available_parallelism().map_or(1, usize::from);
-    let parts: Vec<Result<Vec<(usize, R)>, String>> = std::thread::scope(|scope| {
-        let threads: Vec<_> = (0..threads).map(|_| scope.spawn(work)).collect();
-        let join = |thread: std::thread::ScopedJoinHandle<_>| {
-            thread.join().unwrap_or_else(|_| Err("a thread panicked".to_owned()))
-        };
-        threads.into_iter().map(join).collect()
-    });
-    let mut all = vec![];
-    for part in parts {
-        all.extend(part?);
-    }
-    all.sort_by_key(|(index, _)| *index);
-    Ok(all.into_iter().map(|(_, result)| result).collect())
+    // An error may not leave its thread, but its text may.
+    let compute = |item| compute(item).map_err(|error| error.to_string());
+    let all: Result<Vec<R>, String> = items.par_iter().map(compute).collect();
+    Ok(all?)
 }

@@ -3,6 +3,7 @@
 use persistent_gemm::assembled::shipped_kernels;
 use persistent_gemm::cache::JitCache;
 use persistent_gemm::driver::{Device, DeviceProperties, Driver, MINIMUM_DRIVER};
+use persistent_gemm::packs::{self, LoadedPack};
 use persistent_gemm::{Config, DeviceFacts, Dtype, Major, Problem, USUAL_SMS, first_plan};
 use pgemm_bench::CublasLt;
 use pgemm_ptx::ptxas::Ptxas;
@@ -47,7 +48,7 @@ pub fn run(args: &Args) -> Result<Verdict, Failure> {
         device.as_ref().map_or(USUAL_SMS.into(), |device| device.properties().into());
     let problem = Problem::new(8192, 8192, 8192, Major::K, Major::K);
     let plan = first_plan(&problem, &Config::new(Dtype::Bf16), facts)?;
-    let shipped = shipped_kernels();
+    let (shipped, packs) = (shipped_kernels(), packs::loaded());
 
     if args.json {
         output::json(&json!({
@@ -82,6 +83,11 @@ pub fn run(args: &Args) -> Result<Verdict, Failure> {
                 Ok((count, assembler)) => json!({ "count": count, "assembler": assembler }),
                 Err(why) => json!({ "count": 0, "why": why }),
             },
+            "packs": packs.iter().map(|pack| json!({
+                "path": pack.path,
+                "kernels": pack.kernels(),
+                "date": pack.notes.date,
+            })).collect::<Vec<_>>(),
             "cache": {
                 "directory": cache.directory,
                 "entries": cache.entries,
@@ -119,6 +125,11 @@ pub fn run(args: &Args) -> Result<Verdict, Failure> {
             Err(why) => format!("none: {why}. Kernels are compiled when they are first used"),
         },
     ));
+    for pack in &packs {
+        let LoadedPack { path, notes, .. } = pack;
+        let (kernels, path) = (pack.kernels(), path.display());
+        rows.push(("pack", format!("{path}: {kernels} kernels, of {}", notes.date)));
+    }
     rows.push((
         "cuBLASLt",
         match &cublaslt {

@@ -11,10 +11,12 @@ mod failure;
 mod interrupt;
 mod io;
 mod kernel;
+mod layers;
 mod layout;
 mod memory;
 mod numbers;
 mod output;
+mod pack;
 mod parse;
 mod plot;
 mod regression;
@@ -49,6 +51,7 @@ Examples:
   pgemm numbers --dtype bf16 --against cublaslt
   pgemm autotune --problem 16384x16384x4096 --dtype bf16
   pgemm warm --model shapes.json
+  pgemm pack --model shapes.json --out shapes.pgemm
   pgemm kernel list
   pgemm layout '((2,4),8):((1,2),16)' --coalesce
   pgemm doctor
@@ -109,6 +112,13 @@ enum Command {
     /// Kernels that were assembled in advance need nothing. All others are compiled in several
     /// processes and stay in the driver's cache on this machine.
     Warm(warm::Args),
+    /// Write what the tuner found, and kernels for given problems, assembled, into one file.
+    ///
+    /// Processes that load the file compile none of these kernels: set the environment variable
+    /// PGEMM_PACKS to its path, or load it in the program. It is for devices of the same kind, and
+    /// for versions of the library that generate the same kernels. Kernels that this version is not
+    /// shipped with are assembled by ptxas (scripts/ptxas.sh installs one).
+    Pack(pack::Args),
     /// Measure how long new processes take until their products are ready.
     ///
     /// Both kernel caches are empty. The first product, new values of m in a linear layer, and the
@@ -152,6 +162,7 @@ fn main() -> ExitCode {
         Command::Autotune(args) => autotune::run(&args),
         Command::Kernel(command) => kernel::run(&command),
         Command::Cubins(command) => cubins::run(&command),
+        Command::Pack(args) => pack::run(&args),
         Command::Startup(args) => startup::run(&args),
         Command::Warm(args) => warm::run(&args),
         Command::Layout(args) => layout::run(&args),

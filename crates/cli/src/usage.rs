@@ -1,11 +1,12 @@
 //! Errors of requests that are impossible by their arguments or on this machine.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use persistent_gemm::Epilogue;
 use persistent_gemm::host::BackendKind;
 use pgemm_cute::AnyLayout;
 use pgemm_kernels::Spec;
+use pgemm_ptx::ptxas::PtxasError;
 
 use crate::output::bytes;
 
@@ -43,6 +44,31 @@ pub enum UsageError {
         what: &'static str,
         /// How it ended.
         status: String,
+    },
+
+    /// Kernels cannot be assembled here.
+    #[error(
+        "{count} of {all} kernels are not among those that this version is shipped with, and have \
+         to be assembled: {source}"
+    )]
+    NoAssembler {
+        /// Kernels that have to be assembled.
+        count: usize,
+        /// All kernels.
+        all: usize,
+        /// Why there is no assembler.
+        source: PtxasError,
+    },
+
+    /// A pack without tuned results and problems.
+    #[error(
+        "there is nothing to pack: {} has no results of `pgemm autotune`. Name a file or folder of \
+         results with --tuned, or problems with --problem or --model",
+        folder.as_deref().unwrap_or(Path::new("the user's cache folder")).display()
+    )]
+    NothingToPack {
+        /// The folder of results that was looked into.
+        folder: Option<PathBuf>,
     },
 
     /// A file of layers is malformed.

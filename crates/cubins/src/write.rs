@@ -1,11 +1,9 @@
 //! Writes packs.
 
 use std::io::{self, Write};
-use std::panic::resume_unwind;
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::thread;
 
 use lzma_rust2::{Lzma2Options, Lzma2Writer, LzmaOptions};
+use rayon::prelude::*;
 use zstd::zstd_safe::CParameter;
 
 use crate::pack::{ALIGNMENT, Compression, FORMAT, HEADER_BYTES, MAGIC, hash_of};
@@ -37,7 +35,7 @@ pub fn write(
     assembler: &str,
     notes: &[u8],
 ) -> io::Result<Vec<u8>> {
-    let compressed = in_parallel(groups.len(), |number| compressed(&groups[number]))?;
+    let compressed: Vec<Vec<u8>> = groups.par_iter().map(compressed).collect::<io::Result<_>>()?;
     let mut index = Vec::new();
     text(&mut index, generator)?;
     text(&mut index, assembler)?;
@@ -110,30 +108,6 @@ fn compressed(group: &Group<'_>) -> io::Result<Vec<u8>> {
 /// The bytes that a cubin takes in its group.
 fn aligned(cubin: &[u8]) -> usize {
     cubin.len().next_multiple_of(ALIGNMENT)
-}
-
-/// Results for the numbers up to a count, computed on all cores.
-fn in_parallel<R: Send>(
-    count: usize,
-    compute: impl Fn(usize) -> io::Result<R> + Sync,
-) -> io::Result<Vec<R>> {
-    let next = AtomicUsize::new(0);
-    let work = || {
-        let numbers = std::iter::repeat_with(|| next.fetch_add(1, Ordering::Relaxed));
-        let numbers = numbers.take_while(|number| *number < count);
-        numbers.map(|number| Ok((number, compute(number)?))).collect::<io::Result<Vec<_>>>()
-    };
-    let threads = thread::available_parallelism().map_or(1, usize::from);
-    let mut all = thread::scope(|scope| {
-        let threads: Vec<_> = (0..threads).map(|_| scope.spawn(work)).collect();
-        let join = |thread: thread::ScopedJoinHandle<_>| {
-            thread.join().unwrap_or_else(|panic| resume_unwind(panic))
-        };
-        let parts: io::Result<Vec<Vec<(usize, R)>>> = threads.into_iter().map(join).collect();
-        Ok::<_, io::Error>(parts?.into_iter().flatten().collect::<Vec<_>>())
-    })?;
-    all.sort_by_key(|(number, _)| *number);
-    Ok(all.into_iter().map(|(_, result)| result).collect())
 }
 
 fn number(bytes: &mut Vec<u8>, number: usize) -> io::Result<()> {

@@ -24,5 +24,5 @@ pub use tuner::Tuner;
 pub use crate::stats::{CONFIDENCE, Interval, median_interval};
 pub use crate::tuned::{
     Finalist, Ignored, Picks, Platform, Results, SCHEMA, Timing, Trial, TuneOptions, TuneResult,
-    VARIABLE, install_folder,
+    VARIABLE, files, install_folder, source,
 };

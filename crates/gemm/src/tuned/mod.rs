@@ -5,7 +5,7 @@ mod picks;
 mod records;
 mod results;
 
-pub use picks::{Ignored, Picks, VARIABLE, install_folder};
+pub use picks::{Ignored, Picks, VARIABLE, files, install_folder, source};
 pub use records::{Finalist, Timing, Trial, TuneOptions};
 pub use results::{Platform, Results, SCHEMA, TuneResult};
 

@@ -61,7 +61,7 @@ impl Picks {
     /// [`install_folder`]. They are read once per process and device. One warning then lists the
     /// ignored files. The choices of [packs] that are valid for the device are added.
     pub fn from_environment(device: &DeviceProperties) -> Arc<Picks> {
-        let own = match source(std::env::var_os(VARIABLE), install_folder()) {
+        let own = match source() {
             Some(source) => Picks::shared(source, device),
             None => Arc::default(),
         };
@@ -147,8 +147,14 @@ pub fn install_folder() -> Option<PathBuf> {
     Some(cache.join("autotune"))
 }
 
+/// The file or folder of the results that [`Gemm`](crate::Gemm) reads: what [`VARIABLE`] names, or
+/// [`install_folder`] if it exists.
+pub fn source() -> Option<PathBuf> {
+    named_or_installed(std::env::var_os(VARIABLE), install_folder())
+}
+
 /// The location of results: the value of the variable, or the folder if it exists.
-fn source(variable: Option<OsString>, folder: Option<PathBuf>) -> Option<PathBuf> {
+fn named_or_installed(variable: Option<OsString>, folder: Option<PathBuf>) -> Option<PathBuf> {
     match variable {
         Some(value) if value == "off" => None,
         Some(value) if !value.is_empty() => Some(value.into()),
@@ -157,7 +163,10 @@ fn source(variable: Option<OsString>, folder: Option<PathBuf>) -> Option<PathBuf
 }
 
 /// The file itself, or the `.json` files of a folder, by name.
-fn files(source: &Path) -> io::Result<Vec<PathBuf>> {
+///
+/// # Errors
+/// The file or folder cannot be read.
+pub fn files(source: &Path) -> io::Result<Vec<PathBuf>> {
     if !std::fs::metadata(source)?.is_dir() {
         return Ok(vec![source.to_owned()]);
     }
@@ -196,14 +205,14 @@ mod tests {
     fn the_variable_comes_before_the_folder() {
         let folder = tempfile::tempdir().unwrap().keep();
         let installed = || Some(folder.clone());
-        assert_eq!(source(Some("a.json".into()), installed()), Some("a.json".into()));
-        assert_eq!(source(Some("off".into()), installed()), None);
-        assert_eq!(source(Some("".into()), installed()), installed());
-        assert_eq!(source(None, installed()), installed());
+        assert_eq!(named_or_installed(Some("a.json".into()), installed()), Some("a.json".into()));
+        assert_eq!(named_or_installed(Some("off".into()), installed()), None);
+        assert_eq!(named_or_installed(Some("".into()), installed()), installed());
+        assert_eq!(named_or_installed(None, installed()), installed());
         std::fs::remove_dir(&folder).unwrap();
         // Nothing was ever tuned, so there is no warning.
-        assert_eq!(source(None, installed()), None);
-        assert_eq!(source(None, None), None);
+        assert_eq!(named_or_installed(None, installed()), None);
+        assert_eq!(named_or_installed(None, None), None);
     }
 
     #[test]
