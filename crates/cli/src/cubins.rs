@@ -281,10 +281,14 @@ fn write_pack(
 pub const GROUP_OF_LAYERS: usize = 16;
 const GROUP: usize = 96;
 
-/// Whether a kernel multiplies operands that are both K-major, as in linear layers.
+/// Whether a kernel multiplies operands as in the linear layers of today's models: both K-major, of
+/// floating-point types of 16 or 8 bits.
 fn is_of_linear_layers(name: &str) -> bool {
-    let is_k_major = |spec: Spec| spec.majors() == (OperandMajor::K, OperandMajor::K);
-    name.parse().is_ok_and(is_k_major)
+    let is_of_layers = |spec: Spec| {
+        let is_short = spec.a.is_float8() || matches!(spec.a, Dtype::Bf16 | Dtype::F16);
+        is_short && spec.majors() == (OperandMajor::K, OperandMajor::K)
+    };
+    name.parse().is_ok_and(is_of_layers)
 }
 
 /// A text by which similar kernels follow each other: those with the same tile, and of these those
