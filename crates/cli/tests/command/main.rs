@@ -8,4 +8,5 @@ mod files;
 mod kernels;
 mod layouts;
 mod numbers;
+mod packs;
 mod run;

@@ -1,0 +1,68 @@
+//! `pgemm pack`.
+
+use std::path::Path;
+use std::process::Command;
+
+use crate::common::{Run, finish};
+
+/// Runs `pgemm` with caches in a folder, and perhaps with packs.
+fn pgemm_in(folder: &Path, packs: &str, words: &str) -> Run {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_pgemm"));
+    command.args(words.split_whitespace()).env_remove("PGEMM_LOG").env_remove("PGEMM_AUTOTUNE");
+    command.env("PGEMM_CACHE_DIR", folder).env("PGEMM_PACKS", packs).current_dir(folder);
+    // The offline assembler is looked for from the current folder on.
+    let tools = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../.tools/ptxas-12.9/ptxas");
+    if tools.is_file() {
+        command.env("PGEMM_PTXAS", tools);
+    }
+    finish(command.output().unwrap())
+}
+
+#[test]
+fn nothing_to_pack_is_refused_with_what_to_name() {
+    let folder = tempfile::tempdir().unwrap();
+    let run = pgemm_in(folder.path(), "", "pack --out a.pgemm");
+    run.refused(&["nothing to pack", "--tuned", "--problem", "--model"]);
+    let run = pgemm_in(folder.path(), "", "pack --out a.pgemm --tuned none.json");
+    run.refused(&["none.json"]);
+    std::fs::write(folder.path().join("text.json"), "text").unwrap();
+    let run = pgemm_in(folder.path(), "", "pack --out a.pgemm --tuned text.json");
+    run.refused(&["text.json", "autotune"]);
+    assert!(!folder.path().join("a.pgemm").exists());
+}
+
+#[test]
+fn the_kernels_of_problems_are_packed_and_loaded() {
+    let folder = tempfile::tempdir().unwrap();
+    let words = "pack --problem 256x512x1024 --problem 8192 --out packs/a.pgemm --json";
+    let run = pgemm_in(folder.path(), "", words);
+    if run.status == 2 && run.stderr.contains("have to be assembled") {
+        eprintln!("SKIPPED: the_kernels_of_problems_are_packed_and_loaded: {}", run.stderr);
+        return;
+    }
+    let packed = run.fine().json();
+    let kernels = packed["kernels"].as_u64().unwrap();
+    assert!(kernels > 2 && packed["problems"] == 2, "{packed}");
+    let path = folder.path().join("packs/a.pgemm");
+    assert_eq!(std::fs::metadata(&path).unwrap().len(), packed["bytes"].as_u64().unwrap());
+    let doctor = pgemm_in(folder.path(), "packs/a.pgemm", "doctor --json").fine();
+    let found = &doctor.json()["packs"];
+    assert_eq!((&found[0]["kernels"], found.as_array().unwrap().len()), (&kernels.into(), 1));
+    assert!(!doctor.stderr.contains("PGEMM_PACKS"), "{}", doctor.stderr);
+    // What is packed once needs no assembler.
+    let again = words.replace("a.pgemm", "b.pgemm");
+    let again = pgemm_in(folder.path(), "packs/a.pgemm", &again).fine().json();
+    assert_eq!((&again["kernels"], &again["assembled_now"]), (&kernels.into(), &0.into()));
+}
+
+#[test]
+fn a_pack_that_cannot_be_used_is_named_once_and_nothing_fails() {
+    let folder = tempfile::tempdir().unwrap();
+    std::fs::write(folder.path().join("text.pgemm"), "text that is longer than a header").unwrap();
+    for (packs, what) in [("text.pgemm", "no pack that can be used"), ("none.pgemm", "none.pgemm")]
+    {
+        let run = pgemm_in(folder.path(), packs, "doctor --json").fine();
+        assert!(run.json()["packs"].as_array().unwrap().is_empty());
+        assert_eq!(run.stderr.matches(what).count(), 1, "{}", run.stderr);
+    }
+}
