@@ -5,9 +5,10 @@ use std::process::{Command, Stdio};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use persistent_gemm::driver::{self, Device, DeviceBuffer, DeviceProperties};
-use persistent_gemm::{Config, Dtype, Gemm, Major, Pointers, Problem, ahead, assembled, behind};
+use persistent_gemm::{
+    Config, Dtype, Gemm, Major, Pointers, Problem, USUAL_SMS, ahead, assembled, behind, first_plan,
+};
 use pgemm_bench::serving_problems;
-use pgemm_cubins::Pack;
 use serde::{Deserialize, Serialize};
 
 use crate::failure::Failure;
@@ -199,10 +200,10 @@ fn start(kind: Kind, device: u32, way: Way, folder: &Path) -> Result<Measured, F
         Way::Jit => drop(command.env(assembled::VARIABLE, "off")),
     }
     if kind == Kind::Bare {
-        let pack = Pack::read(pgemm_cubins::shipped())?;
-        let like = |name: &&str| name.starts_with("bf16-kk-bf16-128x256");
-        let name = pack.names().find(like).unwrap_or_default();
-        let cubin = pack.cubin(name).ok_or(UsageError::NoShippedKernels)??;
+        let problem = Problem::new(SIZE, SIZE, SIZE, Major::K, Major::K);
+        let plan = first_plan(&problem, &Config::new(Dtype::Bf16), USUAL_SMS)?;
+        let cubin = assembled::cubin(&plan.spec.to_string());
+        let (cubin, _) = cubin.ok_or(UsageError::NoShippedKernels)?;
         let path = folder.join("kernel.cubin");
         std::fs::write(&path, cubin)?;
         command.env(CUBIN, path);
@@ -255,6 +256,9 @@ fn child(kind: Kind, ordinal: u32) -> Result<Measured, Failure> {
                 parts.done("cubin");
                 drop(module);
             } else {
+                // The first plan of some types makes the tables of their kernels.
+                first_plan(&problem, &Config::new(Dtype::Bf16), device.properties())?;
+                parts.done("plan");
                 let gemm = Gemm::create(&device, Config::new(Dtype::Bf16))?;
                 parts.done("create");
                 gemm.prepare(&problem)?;
@@ -270,6 +274,7 @@ fn child(kind: Kind, ordinal: u32) -> Result<Measured, Failure> {
             parts.done("end");
         }
         Kind::Rows => {
+            ahead::set_program(std::env::current_exe()?);
             let gemm = Gemm::create(&device, Config::new(Dtype::Bf16))?;
             let [n, k] = LAYER;
             let problem = |m: usize| Problem::new(m, n, k, Major::K, Major::K);

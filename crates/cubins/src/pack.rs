@@ -35,8 +35,9 @@ pub(crate) const HASH_BYTES: usize = 16;
 pub(crate) const ALIGNMENT: usize = 16;
 /// Most bytes of a group of cubins.
 const MOST_BYTES: u32 = 64 << 20;
-/// Groups that stay decompressed, since the kernels of a program are similar.
-const KEPT_GROUPS: usize = 4;
+/// Bytes of groups that stay decompressed, beyond one group, since the kernels of a program are
+/// similar.
+const KEPT_BYTES: usize = 24 << 20;
 
 /// How a group of cubins is compressed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -241,7 +242,11 @@ impl Pack {
         };
         let cubin = cubins.get(place)?.to_vec();
         kept.insert(0, (number, cubins));
-        kept.truncate(KEPT_GROUPS);
+        let mut bytes = 0;
+        kept.retain(|(kept, cubins)| {
+            bytes += cubins.bytes.capacity();
+            *kept == number || bytes <= KEPT_BYTES
+        });
         Ok(cubin)
     }
 

@@ -2,6 +2,7 @@
 //! process, so several processes of the command `pgemm` do it. They leave the kernels in the
 //! driver's cache, from which this process loads them in milliseconds.
 
+use std::cmp::Reverse;
 use std::env;
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
@@ -30,6 +31,9 @@ pub(crate) fn compile(specs: &[Spec], device: u32, fewest: usize) {
     let Some(program) = program().filter(|_| is_worthwhile) else {
         return;
     };
+    // Wide tiles take the longest, so that those of one process should not all be wide.
+    let mut specs = specs.to_vec();
+    specs.sort_by_key(|spec| Reverse(spec.tile.m * spec.tile.n));
     let start = |part: usize| -> Option<Child> {
         let mut command = Command::new(&program);
         command.args(["kernel", "load", "--device", &device.to_string()]);

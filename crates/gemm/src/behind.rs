@@ -23,8 +23,13 @@ pub enum Compile {
     Now,
     /// While another kernel computes the problem: the best one that needs no compilation and gives
     /// the same results bit for bit ([`Plan::summation`](crate::Plan::summation)). Later runs of
-    /// the problem take the better kernel once it is there. If there is no such kernel, the problem
-    /// waits.
+    /// the problem take the better kernel once it is there. If there is none that gives the same
+    /// bits as the best kernel, the best one that is there computes the problem, and what is better
+    /// and gives the same bits as that one is compiled. Only if there is no kernel at all for the
+    /// types, or if the config names the kernel, does the problem wait.
+    ///
+    /// The driver lets no other thread load a kernel while it compiles one. So that nobody waits, a
+    /// process of the command `pgemm` compiles, if it is on `PATH` or named by `PGEMM_PROGRAM`.
     Behind,
 }
 

@@ -77,6 +77,9 @@ pub struct Plan {
     pub clusters: u32,
     /// Cluster tiles of all products of the problem.
     pub tiles: u64,
+    /// Stages along k of each tile.
+    #[serde(skip)]
+    pub k_tiles: u64,
     /// Tiles divided by clusters.
     pub waves: f64,
     /// Why this plan was chosen, as text for people.
@@ -194,7 +197,7 @@ impl Plan {
         let PlannedProblem { problem, config, accesses, .. } = planned;
         let sms = device.limited_to(config.sms).sm_count;
         let extents = [problem.m, problem.n, problem.k].map(|extent| extent as u64);
-        let Decomposition { tiles, split_tiles, workers, clusters, .. } =
+        let Decomposition { tiles, k_tiles, split_tiles, workers, clusters } =
             choice.decompose(extents, problem.batch.count as u64, sms);
         Plan {
             spec: choice.with_epilogue(config.epilogue.shape()).spec,
@@ -210,6 +213,7 @@ impl Plan {
             dependent_launch: choice.dependent_launch,
             clusters: clusters as u32,
             tiles,
+            k_tiles,
             waves: tiles as f64 / (clusters * u64::from(choice.spec.tiles_at_once())) as f64,
             why,
         }

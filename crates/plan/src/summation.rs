@@ -35,15 +35,16 @@ enum Products {
 enum Parts {
     /// It is not.
     Whole,
-    /// So many parts of each tile, which are whole stages of this depth.
+    /// So many parts of each tile, all of so many stages of this depth.
     Even { parts: u32, depth: u32 },
-    /// Parts that differ from tile to tile, so that they depend on all of the choice.
+    /// Parts that differ from tile to tile, so that they depend on all of the choice: the shares of
+    /// workers are laid end to end.
     Uneven { spec: Spec, raster_rows: u32, split_tiles: u32, workers: u32 },
 }
 
 impl SummationClass {
     pub(crate) fn of(plan: &Plan) -> SummationClass {
-        let Plan { spec, raster_rows, split_tiles, workers, tiles, .. } = *plan;
+        let Plan { spec, raster_rows, split_tiles, workers, tiles, k_tiles, .. } = *plan;
         let products = match &spec.mainloop {
             MainloopSpec::Wgmma(wgmma) => Products::Wgmma(spec.a, wgmma.summation, wgmma.terms),
             MainloopSpec::Dmma(dmma) => Products::Dmma { depth: dmma.depth },
@@ -53,10 +54,17 @@ impl SummationClass {
         let Tile { k: depth, .. } = spec.tile;
         let parts = match split_tiles {
             0 => Parts::Whole,
-            _ if u64::from(split_tiles) == tiles && workers.is_multiple_of(split_tiles) => {
-                Parts::Even { parts: workers / split_tiles, depth }
+            _ => {
+                let parts = workers / split_tiles;
+                let is_even = u64::from(split_tiles) == tiles
+                    && workers.is_multiple_of(split_tiles)
+                    && k_tiles.is_multiple_of(parts.into());
+                if is_even {
+                    Parts::Even { parts, depth }
+                } else {
+                    Parts::Uneven { spec, raster_rows, split_tiles, workers }
+                }
             }
-            _ => Parts::Uneven { spec, raster_rows, split_tiles, workers },
         };
         SummationClass { products, parts }
     }
@@ -86,7 +94,10 @@ mod tests {
         assert_eq!(plan(others[0], Split::SplitK(2), 1).summation(), halves);
         // The halves of stages of 128 elements may end elsewhere.
         assert_ne!(plan(others[1], Split::SplitK(2), 1).summation(), halves);
-        assert_ne!(plan(one, Split::SplitK(3), 4).summation(), halves);
+        assert_ne!(plan(one, Split::SplitK(4), 4).summation(), halves);
+        // 128 stages are no three equal parts.
+        let thirds = plan(one, Split::SplitK(3), 4).summation();
+        assert_ne!(plan(others[0], Split::SplitK(3), 1).summation(), thirds);
         let streamed = plan(one, Split::StreamK, 4).summation();
         assert_eq!(plan(one, Split::StreamK, 4).summation(), streamed);
         assert_ne!(plan(one, Split::StreamK, 2).summation(), streamed);

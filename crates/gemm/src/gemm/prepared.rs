@@ -123,6 +123,16 @@ impl Prepared {
     }
 }
 
+/// A plan whose kernel is there, and the better one of the same summation class that is compiled
+/// meanwhile, if there is one.
+struct StandIn {
+    plan: Plan,
+    better: Option<Plan>,
+}
+
+/// Plans among which a better one than a stand-in is looked for.
+const MOST_BETTER: usize = 64;
+
 /// A request to prepare a problem, optionally with the alignment of its operands and with a choice.
 #[derive(Clone, Copy, Debug)]
 pub struct Preparation<'a> {
@@ -229,14 +239,15 @@ impl Gemm {
             // Those that the driver spoils are known to be so after their compilation.
             let best = plans.find(|plan| !store.is_unclean(&plan.spec));
             let best = best.ok_or(Error::NoCleanKernel { dtype: config.dtype })?;
-            if !store.has(&best.spec)
-                && let Some(stand_in) = self.stand_in(problem, alignment, &best)?
-            {
-                tracing::debug!("{} stands in for {}, which is compiled", stand_in.spec, best.spec);
-                let planned = PlannedProblem::with_accesses(problem, config, stand_in.accesses);
-                let mut prepared = self.prepare_plan(problem, planned, stand_in)?;
-                store.behind().compile(best.spec, store);
-                prepared.better = Some(Box::new(best));
+            let found = self.stand_in(problem, alignment, &best, &mut plans)?;
+            if let Some(StandIn { plan, better }) = found {
+                let planned = PlannedProblem::with_accesses(problem, config, plan.accesses);
+                let mut prepared = self.prepare_plan(problem, planned, plan)?;
+                if let Some(better) = better {
+                    tracing::debug!("{} stands in for {}", prepared.plan().spec, better.spec);
+                    store.behind().compile(better.spec, store);
+                    prepared.better = Some(Box::new(better));
+                }
                 return Ok(Arc::new(prepared));
             }
             return self.prepare_first(problem, config, [best].into_iter().chain(plans));
@@ -244,21 +255,43 @@ impl Gemm {
         self.prepare_first(problem, config, plans)
     }
 
-    /// The best plan that needs no compilation and gives the same bits as another one.
+    /// The plan to use while the kernel of the best one is compiled. `None` if that is there, or if
+    /// no kernel is. `others` follow the best.
     fn stand_in(
         &self,
         problem: &Problem,
         alignment: OperandAlignment,
         best: &Plan,
-    ) -> Result<Option<Plan>> {
+        others: &mut Candidates,
+    ) -> Result<Option<StandIn>> {
         let Inner { device, config, store, .. } = &*self.0;
+        if store.has(&best.spec) {
+            return Ok(None);
+        }
+        let there = |config: &Config| -> Result<Vec<Plan>> {
+            let device = device.properties();
+            let plans = Plan::candidates_with(problem, config, device, &(), alignment)?;
+            let plans = plans.only(preferred()).into_iter();
+            Ok(plans.filter(|plan| store.has(&plan.spec)).collect())
+        };
         let split = if best.split_tiles == 0 { Split::Whole } else { best.split };
-        let config = config.clone().with_split(split);
-        let device = device.properties();
-        let plans = Plan::candidates_with(problem, &config, device, &(), alignment)?;
+        let of_class = there(&config.clone().with_split(config.split.unwrap_or(split)))?;
         let summation = best.summation();
-        let mut plans = plans.only(preferred()).into_iter();
-        Ok(plans.find(|plan| plan.summation() == summation && store.has(&plan.spec)))
+        if let Some(plan) = of_class.into_iter().find(|plan| plan.summation() == summation) {
+            return Ok(Some(StandIn { plan, better: Some(best.clone()) }));
+        }
+        // Nothing that is there gives the bits of the best. So the best that is there decides about
+        // the bits, and what is better has to give the same.
+        let Some(plan) = there(config)?.into_iter().next() else { return Ok(None) };
+        let summation = plan.summation();
+        let is_usable = |other: &Plan| !store.is_unclean(&other.spec);
+        let mut better = others.take(MOST_BETTER).filter(is_usable);
+        let better = better.find(|better| better.summation() == summation);
+        let better = better.filter(|better| better.spec != plan.spec);
+        Ok(Some(match better {
+            Some(better) if store.has(&better.spec) => StandIn { plan: better, better: None },
+            better => StandIn { plan, better },
+        }))
     }
 
     /// The plans for a problem, best first.
