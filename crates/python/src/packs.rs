@@ -12,11 +12,10 @@ use crate::gemms;
 /// Loads a pack that the command `pgemm pack` has written, for this process: kernels that were
 /// assembled in advance, which are then not compiled, and what the tuner found.
 ///
-/// All later calls of matmul and linear use both, as autotune has it: problems that were prepared
-/// are prepared again. Runners and engines that were created before use the kernels. A pack is
-/// trusted as a library is, since its kernels run on the device. Returns a dict: how many kernels
-/// and how many tuned problems the pack has, the assembler of the kernels, and when the pack was
-/// written.
+/// All later calls of matmul and linear use both. Problems that were prepared are prepared again,
+/// as after autotune. Runners that were created before use the kernels only. A pack is trusted as a
+/// library is, since its kernels run on the device. Returns a dict: how many kernels and how many
+/// tuned problems the pack has, the assembler of the kernels, and when the pack was written.
 #[pyfunction]
 pub fn load_pack(py: Python<'_>, path: PathBuf) -> PyResult<Bound<'_, PyDict>> {
     let load = || {

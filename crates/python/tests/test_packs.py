@@ -41,23 +41,29 @@ def test_what_is_no_path(path):
         pg.load_pack(path)
 
 
-def test_a_pack_is_loaded(tmp_path):
+@pytest.fixture(scope="module")
+def packed(tmp_path_factory):
+    """A pack that the command has written."""
     pgemm = os.environ.get("PGEMM_PROGRAM") or shutil.which("pgemm")
     if pgemm is None:
         pytest.skip("there is no command pgemm: set PGEMM_PROGRAM to it")
-    path = tmp_path / "a.pgemm"
+    path = tmp_path_factory.mktemp("packs") / "a.pgemm"
     command = [pgemm, "pack", "--problem", "256x512x1024", "--out", path]
     run = subprocess.run(command, capture_output=True, text=True)
     if run.returncode == 2 and "have to be assembled" in run.stderr:
         pytest.skip(run.stderr)
     assert run.returncode == 0, run.stderr
-    for given in (path, str(path)):
+    return path
+
+
+def test_a_pack_is_loaded(packed, tmp_path):
+    for given in (packed, str(packed)):
         pack = pg.load_pack(given)
+        assert list(pack) == ["kernels", "problems", "assembler", "date"]
         assert pack["kernels"] > 1 and pack["problems"] == 0
         assert pack["assembler"] and pack["date"].startswith("20")
-    path.write_bytes(path.read_bytes()[:-1])
     with pytest.raises(pg.FileError, match="cut off"):
-        pg.load_pack(path)
+        pg.load_pack(written(tmp_path / "short.pgemm", packed.read_bytes()[:-1]))
 
 
 def test_when_kernels_are_compiled_is_said_by_a_bool():
@@ -68,6 +74,14 @@ def test_when_kernels_are_compiled_is_said_by_a_bool():
             pg.compile_behind("now")
     finally:
         assert pg.compile_behind(on=False) is None
+
+
+def test_calls_after_a_pack_are_planned_with_it(cuda, packed):
+    shapes = [(280, 200, 56)]
+    assert pg.warm_up(shapes)["problems"] == 1
+    assert pg.warm_up(shapes)["problems"] == 0
+    pg.load_pack(packed)
+    assert pg.warm_up(shapes)["problems"] == 1
 
 
 # No other test has these problems.
