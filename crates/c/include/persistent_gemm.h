@@ -176,6 +176,9 @@ typedef struct pgemm_problem {
   const void *bias;
 } pgemm_problem;
 
+// When kernels are compiled that have to be: PGEMM_COMPILE_NOW or PGEMM_COMPILE_BEHIND.
+typedef int32_t pgemm_compile;
+
 // The optimisation goal of an engine: PGEMM_GOAL_THROUGHPUT or PGEMM_GOAL_LATENCY.
 typedef int32_t pgemm_goal;
 
@@ -202,6 +205,16 @@ typedef uint64_t pgemm_ticket;
 // or has failed, with the status and the context pointer of the registration. On a failure
 // pgemm_last_error() returns the message within this call. It must not throw.
 typedef void (*pgemm_callback)(pgemm_status status, void *context);
+
+// What a pack has. pgemm_pack_info_init sets every number to 0.
+typedef struct pgemm_pack_info {
+  // Bytes of this struct in the caller's header. Set by pgemm_pack_info_init.
+  size_t struct_size;
+  // Kernels that were assembled in advance.
+  size_t kernels;
+  // Problems that the autotuner has found the fastest kernels for, on any device.
+  size_t problems;
+} pgemm_pack_info;
 
 // What pgemm_warm_up did. pgemm_warm_up_result_init sets every number to 0.
 typedef struct pgemm_warm_up_result {
@@ -342,6 +355,14 @@ typedef void (*pgemm_progress)(size_t done, size_t all, void *context);
 // Low latency, for small jobs one after another.
 #define PGEMM_GOAL_LATENCY 1
 
+// As soon as a problem needs the kernel, which the problem waits for.
+#define PGEMM_COMPILE_NOW 0
+
+// While another kernel computes the problem: the best one that needs no compilation and gives the
+// same results bit for bit. Later runs take the better kernel once it is compiled. If there is no
+// such kernel, the problem waits.
+#define PGEMM_COMPILE_BEHIND 1
+
 #ifdef __cplusplus
 extern "C" {
 #endif // __cplusplus
@@ -378,6 +399,12 @@ pgemm_status pgemm_destroy(struct pgemm_gemm **gemm);
 // the first run of a problem does this. It takes up to some tenths of a second and is not possible
 // on a stream that is being captured.
 pgemm_status pgemm_prepare(const struct pgemm_gemm *gemm, const struct pgemm_problem *problem);
+
+// Says when kernels are compiled that have to be, for the problems of this GEMM. Without this call
+// it is what the environment variable PGEMM_COMPILE says, now or behind, and otherwise
+// PGEMM_COMPILE_NOW. With PGEMM_COMPILE_BEHIND, pgemm_plan_describe describes the plan of the
+// kernel that computes for the time being, and a graph keeps the kernel that it has captured.
+pgemm_status pgemm_set_compile(const struct pgemm_gemm *gemm, pgemm_compile compile);
 
 // Queues C = A*B on a stream (a CUstream or cudaStream_t; null is the legacy default stream) and
 // returns. A is m x k, B is k x n, C is m x n: device memory, row-major, without gaps, and not
@@ -534,6 +561,19 @@ pgemm_status pgemm_engine_stop(const struct pgemm_engine *engine);
 // results are undefined, and streams that wait for them continue.
 pgemm_status pgemm_engine_abort(const struct pgemm_engine *engine);
 
+// Sets all fields of the info of a pack to their defaults. size is sizeof(pgemm_pack_info).
+pgemm_status pgemm_pack_info_init(struct pgemm_pack_info *info, size_t size);
+
+// Loads a pack that the command "pgemm pack" has written, for this process: kernels that were
+// assembled in advance, which then need no compilation, and results of the autotuner. GEMMs use
+// its kernels for what they prepare from now on. GEMMs that are created later without an
+// autotune_file also use its results, if these were found on a device and driver like theirs. A
+// pack is trusted as a library is, since its kernels run on the device. What it has is written to
+// *info, which may be null; after a failure its numbers are 0. Fails with PGEMM_ERROR_FILE if the
+// file cannot be read, is no pack, is damaged, or was written by a version of the library that
+// generates kernels differently. No GPU is needed.
+pgemm_status pgemm_load_pack(const char *path, struct pgemm_pack_info *info);
+
 // Sets all fields of the result of a warm-up to their defaults. size is
 // sizeof(pgemm_warm_up_result).
 pgemm_status pgemm_warm_up_result_init(struct pgemm_warm_up_result *result, size_t size);
@@ -619,6 +659,9 @@ class PersistentGemm {
     PingPong = PGEMM_SCHEDULE_PING_PONG,
   };
 
+  // When kernels are compiled that have to be, as PGEMM_COMPILE_NOW and PGEMM_COMPILE_BEHIND.
+  enum class Compile : pgemm_compile { Now = PGEMM_COMPILE_NOW, Behind = PGEMM_COMPILE_BEHIND };
+
   // For a leading dimension or a batch stride: no gaps.
   static constexpr std::int64_t Tight = PGEMM_TIGHT;
   // For a leading dimension of A, B or C, or a batch stride of these: all lines or all matrices are the same one.
@@ -697,6 +740,12 @@ class PersistentGemm {
     std::size_t assembled = 0;
   };
 
+  // What a pack has. What the fields mean is said at pgemm_pack_info.
+  struct PackInfo {
+    std::size_t kernels = 0;
+    std::size_t problems = 0;
+  };
+
   // What failed: what() says what was asked, what the limit is and what to do.
   class Error : public std::runtime_error {
    public:
@@ -708,6 +757,15 @@ class PersistentGemm {
    private:
     pgemm_status status_;
   };
+
+  // Loads a pack of kernels and tuned results for this process. Load it before objects are created that use its results. As
+  // pgemm_load_pack.
+  static PackInfo loadPack(const std::string &path) {
+    pgemm_pack_info info;
+    check(pgemm_pack_info_init(&info, sizeof info));
+    check(pgemm_load_pack(path.c_str(), &info));
+    return {info.kernels, info.problems};
+  }
 
   // As pgemm_create.
   static std::unique_ptr<PersistentGemm> create(const Config &config) {
@@ -760,6 +818,9 @@ class PersistentGemm {
     check(status);
     return {result.problems, result.kernels, result.assembled};
   }
+
+  // Says when kernels are compiled that have to be. As pgemm_set_compile.
+  void setCompile(Compile compile) { check(pgemm_set_compile(handle_.get(), static_cast<pgemm_compile>(compile))); }
 
   // Waits until all work is done that this GEMM was given. As pgemm_sync.
   void sync() { check(pgemm_sync(handle_.get())); }

@@ -134,6 +134,16 @@ pub const PGEMM_GOAL_THROUGHPUT: Goal = 0;
 /// Low latency, for small jobs one after another.
 pub const PGEMM_GOAL_LATENCY: Goal = 1;
 
+/// When kernels are compiled that have to be: PGEMM_COMPILE_NOW or PGEMM_COMPILE_BEHIND.
+pub type Compile = i32;
+
+/// As soon as a problem needs the kernel, which the problem waits for.
+pub const PGEMM_COMPILE_NOW: Compile = 0;
+/// While another kernel computes the problem: the best one that needs no compilation and gives the
+/// same results bit for bit. Later runs take the better kernel once it is compiled. If there is no
+/// such kernel, the problem waits.
+pub const PGEMM_COMPILE_BEHIND: Compile = 1;
+
 /// A job that was submitted to an engine. Never 0.
 pub type Ticket = u64;
 
@@ -296,6 +306,18 @@ pub struct WarmUpResult {
     pub assembled: usize,
 }
 
+/// What a pack has. pgemm_pack_info_init sets every number to 0.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct PackInfo {
+    /// Bytes of this struct in the caller's header. Set by pgemm_pack_info_init.
+    pub struct_size: usize,
+    /// Kernels that were assembled in advance.
+    pub kernels: usize,
+    /// Problems that the autotuner has found the fastest kernels for, on any device.
+    pub problems: usize,
+}
+
 impl Default for Config {
     fn default() -> Self {
         Config {
@@ -376,6 +398,12 @@ impl Default for WarmUpResult {
     }
 }
 
+impl Default for PackInfo {
+    fn default() -> Self {
+        PackInfo { struct_size: size_of::<PackInfo>(), kernels: 0, problems: 0 }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -387,6 +415,8 @@ mod tests {
         assert!(size_of::<EngineOptions>() >= 32);
         assert!(size_of::<WarmUpResult>() >= 32);
         assert_eq!(std::mem::offset_of!(WarmUpResult, assembled), 24);
+        assert!(size_of::<PackInfo>() >= 24);
+        assert_eq!(std::mem::offset_of!(PackInfo, problems), 16);
         assert_eq!(std::mem::offset_of!(EngineOptions, watchdog_microseconds), 24);
         assert_eq!(std::mem::offset_of!(Config, device), 80);
         assert_eq!(std::mem::offset_of!(Config, autotune_file), 104);

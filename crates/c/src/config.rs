@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use pgemm::tune::{Picks, Platform};
-use pgemm::{Config, Dtype, Epilogue, Plan, Precision, USUAL_SMS};
+use pgemm::{Compile, Config, Dtype, Epilogue, Plan, Precision, USUAL_SMS};
 
 use crate::abi::{self, *};
 use crate::failure::Failure;
@@ -100,6 +100,21 @@ pub fn picks(path: &str, here: &Platform) -> Result<Picks, Failure> {
     match ignored.into_iter().next() {
         Some(file) if !path.is_dir() => Err(file.why.into()),
         _ => Ok(picks),
+    }
+}
+
+/// When kernels are compiled.
+///
+/// # Errors
+/// An unknown number.
+pub fn compile(requested: abi::Compile) -> Result<Compile, Failure> {
+    match requested {
+        PGEMM_COMPILE_NOW => Ok(Compile::Now),
+        PGEMM_COMPILE_BEHIND => Ok(Compile::Behind),
+        _ => {
+            let names = "PGEMM_COMPILE_NOW (0), PGEMM_COMPILE_BEHIND (1)";
+            Err(Failure::unknown("compile", requested, names))
+        }
     }
 }
 
@@ -247,6 +262,15 @@ mod tests {
         for (number, precision_of) in (0..).zip(Precision::ALL) {
             assert_eq!(precision(number).unwrap(), precision_of);
         }
+    }
+
+    #[test]
+    fn times_of_compilation_have_their_numbers() {
+        assert_eq!(compile(PGEMM_COMPILE_NOW).unwrap(), Compile::default());
+        assert_eq!(compile(PGEMM_COMPILE_BEHIND).unwrap(), Compile::Behind);
+        let failure = compile(2).unwrap_err();
+        assert_eq!(failure.status, PGEMM_ERROR_INVALID_ARGUMENT);
+        assert!(failure.message.contains("compile = 2 is unknown"), "{failure:?}");
     }
 
     #[test]

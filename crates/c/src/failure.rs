@@ -110,9 +110,10 @@ fn status_of(error: &Error) -> Status {
         Error::CaptureUnprepared | Error::PreparedWithoutC | Error::StreamWaits { .. } => {
             PGEMM_ERROR_INVALID_STATE
         }
-        Error::Io { .. } | Error::DamagedResults { .. } | Error::ForeignResults { .. } => {
-            PGEMM_ERROR_FILE
-        }
+        Error::Io { .. }
+        | Error::DamagedResults { .. }
+        | Error::ForeignResults { .. }
+        | Error::UnusablePack { .. } => PGEMM_ERROR_FILE,
         Error::Engine(error) => status_of_engine(error),
         _ => PGEMM_ERROR_INTERNAL,
     }

@@ -59,6 +59,9 @@ class PersistentGemm {
     PingPong = PGEMM_SCHEDULE_PING_PONG,
   };
 
+  // When kernels are compiled that have to be, as PGEMM_COMPILE_NOW and PGEMM_COMPILE_BEHIND.
+  enum class Compile : pgemm_compile { Now = PGEMM_COMPILE_NOW, Behind = PGEMM_COMPILE_BEHIND };
+
   // For a leading dimension or a batch stride: no gaps.
   static constexpr std::int64_t Tight = PGEMM_TIGHT;
   // For a leading dimension of A, B or C, or a batch stride of these: all lines or all matrices are the same one.
@@ -137,6 +140,12 @@ class PersistentGemm {
     std::size_t assembled = 0;
   };
 
+  // What a pack has. What the fields mean is said at pgemm_pack_info.
+  struct PackInfo {
+    std::size_t kernels = 0;
+    std::size_t problems = 0;
+  };
+
   // What failed: what() says what was asked, what the limit is and what to do.
   class Error : public std::runtime_error {
    public:
@@ -148,6 +157,15 @@ class PersistentGemm {
    private:
     pgemm_status status_;
   };
+
+  // Loads a pack of kernels and tuned results for this process. Load it before objects are created that use its results. As
+  // pgemm_load_pack.
+  static PackInfo loadPack(const std::string &path) {
+    pgemm_pack_info info;
+    check(pgemm_pack_info_init(&info, sizeof info));
+    check(pgemm_load_pack(path.c_str(), &info));
+    return {info.kernels, info.problems};
+  }
 
   // As pgemm_create.
   static std::unique_ptr<PersistentGemm> create(const Config &config) {
@@ -200,6 +218,9 @@ class PersistentGemm {
     check(status);
     return {result.problems, result.kernels, result.assembled};
   }
+
+  // Says when kernels are compiled that have to be. As pgemm_set_compile.
+  void setCompile(Compile compile) { check(pgemm_set_compile(handle_.get(), static_cast<pgemm_compile>(compile))); }
 
   // Waits until all work is done that this GEMM was given. As pgemm_sync.
   void sync() { check(pgemm_sync(handle_.get())); }

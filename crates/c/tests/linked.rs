@@ -5,6 +5,10 @@
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
+use pgemm::packs::Notes;
+use pgemm::{assembled, files};
+use pgemm_cubins::{Compression, Group};
+
 const C: [&str; 4] = ["-std=c11", "-Wall", "-Wextra", "-pedantic"];
 const CPP: [&str; 5] = ["-std=c++17", "-Wall", "-Wextra", "-pedantic", "-Wconversion"];
 
@@ -52,11 +56,23 @@ fn succeeds(command: &mut Command) -> Output {
     output
 }
 
-/// Compiles a program of `tests/linked`, links and runs it where no GPU is to be seen.
+/// Writes a pack with one kernel, which no device will be given.
+fn write_pack(path: &Path) {
+    let kernels = [("kernel".to_owned(), vec![7; 100])];
+    let group = Group { compression: Compression::Zstandard, kernels: &kernels };
+    let notes = files::indented(&Notes::new(vec![])).unwrap();
+    let pack = pgemm_cubins::write(&[group], assembled::generator(), "ptxas 12.9", &notes).unwrap();
+    std::fs::write(path, pack).unwrap();
+}
+
+/// Compiles a program of `tests/linked`, links and runs it where no GPU is to be seen. Its argument
+/// is the path of a pack.
 fn run(compiler: &str, flags: &[&str], program: &str) {
     let work = tempfile::tempdir().unwrap();
     let executable = work.path().join("program");
     let library = library();
+    let pack = work.path().join("a.pgemm");
+    write_pack(&pack);
     succeeds(
         Command::new(compiler)
             .args(flags)
@@ -72,6 +88,7 @@ fn run(compiler: &str, flags: &[&str], program: &str) {
     );
     succeeds(
         Command::new(executable)
+            .arg(pack)
             .env("LD_LIBRARY_PATH", library)
             .env("CUDA_VISIBLE_DEVICES", "")
             .env("PGEMM_CACHE_DIR", work.path()),

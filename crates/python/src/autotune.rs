@@ -13,6 +13,7 @@ use pyo3::types::PyDict;
 use crate::errors::{Failure, detached};
 use crate::extents::{Extents, FORMS};
 use crate::knobs::majors;
+use crate::layout::without_gaps;
 use crate::{gemms, types};
 
 /// Finds the fastest kernel for a problem by measuring. Every later call uses it. The device should
@@ -55,8 +56,10 @@ pub fn autotune<'py>(
             let text = problem.repr().map(|text| text.to_string()).unwrap_or_default();
             Failure::argument(format!("problem is {text}: give {FORMS}"))
         })?;
-        let (a, b) = majors(a_major, b_major)?;
-        let problem = Problem::new(m, n, k, a, b).with_batch(batch);
+        let majors = majors(a_major, b_major)?;
+        Problem::new(m, n, k, majors.0, majors.1).with_batch(batch).validate()?;
+        // Extents of 1 have other layouts where they come from arrays.
+        let problem = without_gaps([m, n, k], batch, majors)?;
         let usual = TuneOptions::default();
         let options = TuneOptions {
             trials: trials.unwrap_or(usual.trials),

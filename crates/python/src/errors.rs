@@ -33,7 +33,7 @@ pub enum Class {
     State,
     /// The time limit of a wait was reached.
     TimedOut,
-    /// Files of the autotuner.
+    /// Files of the autotuner, and packs.
     File,
     /// A defect.
     Internal,
@@ -200,9 +200,10 @@ fn class_of(error: &Error) -> Class {
         Error::CaptureUnprepared | Error::PreparedWithoutC | Error::StreamWaits { .. } => {
             Class::State
         }
-        Error::Io { .. } | Error::DamagedResults { .. } | Error::ForeignResults { .. } => {
-            Class::File
-        }
+        Error::Io { .. }
+        | Error::DamagedResults { .. }
+        | Error::ForeignResults { .. }
+        | Error::UnusablePack { .. } => Class::File,
         Error::Engine(error) => class_of_engine(error),
         _ => Class::Internal,
     }

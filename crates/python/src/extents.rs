@@ -3,7 +3,8 @@
 use pyo3::prelude::*;
 
 /// The forms that [`Extents::given`] reads, for error messages.
-pub const FORMS: &str = "'MxNxK', 'MxNxK*BATCH', (M, N, K) or (M, N, K, BATCH)";
+pub const FORMS: &str = "'MxNxK', 'MxNxK*BATCH', (M, N, K) or (M, N, K, BATCH), in integers from 1 \
+                         to 2^63 - 1";
 
 /// The extents of a product, and the number of products.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -19,7 +20,7 @@ pub struct Extents {
 }
 
 impl Extents {
-    /// Reads one of the [`FORMS`]. `None` if the object has another form, or a number that is
+    /// Reads one of the [`FORMS`]. `None` if the object has another form, or a number that is 0,
     /// negative, no integer or too large for one.
     pub fn given(requested: &Bound<'_, PyAny>) -> Option<Extents> {
         let numbers: Vec<usize> = match requested.extract::<String>() {
@@ -32,6 +33,7 @@ impl Extents {
             Err(_) => requested.extract().ok()?,
         };
         match numbers[..] {
+            _ if numbers.contains(&0) => None,
             [m, n, k] => Some(Extents { m, n, k, batch: 1 }),
             [m, n, k, batch] => Some(Extents { m, n, k, batch }),
             _ => None,

@@ -7,7 +7,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use pgemm::driver::Device;
-use pgemm::{Config, Epilogue, Gemm};
+use pgemm::{Compile, Config, Epilogue, Gemm};
+use pyo3::prelude::*;
 
 use crate::errors::Failure;
 use crate::types::Types;
@@ -30,7 +31,14 @@ impl Key {
     }
 }
 
-static GEMMS: Mutex<Option<HashMap<Key, Gemm>>> = Mutex::new(None);
+/// The shared GEMMs, and when they compile kernels.
+struct Shared {
+    gemms: Option<HashMap<Key, Gemm>>,
+    /// `None` for what the environment says.
+    compile: Option<Compile>,
+}
+
+static SHARED: Mutex<Shared> = Mutex::new(Shared { gemms: None, compile: None });
 static DEVICES: Mutex<Option<HashMap<u32, Device>>> = Mutex::new(None);
 /// Incremented when all shared GEMMs are dropped.
 static GENERATION: AtomicU64 = AtomicU64::new(0);
@@ -53,12 +61,21 @@ pub fn get(key: &Key) -> Result<Gemm, Failure> {
     if let Some(gemm) = last {
         return Ok(gemm);
     }
-    let known = lock(&GEMMS).get_or_insert_default().get(key).cloned();
+    let known = lock(&SHARED).gemms.get_or_insert_default().get(key).cloned();
     let gemm = match known {
         Some(gemm) => gemm,
         None => {
             let gemm = Gemm::create(&device(key.ordinal)?, key.config())?;
-            lock(&GEMMS).get_or_insert_default().entry(*key).or_insert(gemm).clone()
+            let mut shared = lock(&SHARED);
+            if GENERATION.load(Ordering::Acquire) != generation {
+                // It was created with former tuning results.
+                drop(shared);
+                return get(key);
+            }
+            if let Some(compile) = shared.compile {
+                gemm.set_compile(compile);
+            }
+            shared.gemms.get_or_insert_default().entry(*key).or_insert(gemm).clone()
         }
     };
     LAST.set(Some((generation, *key, gemm.clone())));
@@ -84,9 +101,28 @@ pub fn device(ordinal: u32) -> Result<Device, Failure> {
 /// because captured graphs may still need them.
 pub fn renew() {
     static FORMER: Mutex<Vec<Gemm>> = Mutex::new(Vec::new());
-    let mut gemms = lock(&GEMMS);
-    lock(&FORMER).extend(gemms.take().into_iter().flatten().map(|(_, gemm)| gemm));
+    let mut shared = lock(&SHARED);
+    lock(&FORMER).extend(shared.gemms.take().into_iter().flatten().map(|(_, gemm)| gemm));
     GENERATION.fetch_add(1, Ordering::AcqRel);
+}
+
+/// Says when kernels are compiled that calls of matmul and linear need.
+///
+/// If on is set, a call does not wait for its kernel: the best kernel that needs no compilation and
+/// gives the same results bit for bit computes, and later calls take the better one once it is
+/// compiled. If there is no such kernel, the call waits. Otherwise calls wait until their kernel is
+/// compiled. The default is what the environment variable PGEMM_COMPILE says, 'now' or 'behind',
+/// and otherwise 'now'.
+#[pyfunction]
+#[pyo3(signature = (on=true))]
+pub fn compile_behind(py: Python<'_>, on: bool) {
+    let compile = if on { Compile::Behind } else { Compile::Now };
+    py.detach(|| {
+        let mut shared = lock(&SHARED);
+        shared.compile = Some(compile);
+        let gemms = shared.gemms.iter().flat_map(HashMap::values);
+        gemms.for_each(|gemm| gemm.set_compile(compile));
+    });
 }
 
 /// No holder panics between two changes that belong together.

@@ -10,6 +10,7 @@ mod gemms;
 mod knobs;
 mod layout;
 mod matmul;
+mod packs;
 mod raw;
 mod runner;
 mod source;
@@ -29,6 +30,10 @@ mod _core {
     use crate::autotune::autotune;
     #[pymodule_export]
     use crate::engine::{Engine, Ticket};
+    #[pymodule_export]
+    use crate::gemms::compile_behind;
+    #[pymodule_export]
+    use crate::packs::load_pack;
     #[pymodule_export]
     use crate::runner::{Runner, describe};
     #[pymodule_export]

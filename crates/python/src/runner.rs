@@ -85,12 +85,17 @@ impl Runner {
     }
 
     /// Compiles and loads the kernels of a problem, so that later runs only launch. Required before
-    /// the problem is captured into a CUDA graph.
+    /// the problem is captured into a CUDA graph. Returns None, or the name of a better kernel that
+    /// is compiled while another one computes, which happens if the environment variable
+    /// PGEMM_COMPILE is 'behind'.
     #[expect(non_snake_case, reason = "these are the names that callers write")]
-    fn prepare(&self, py: Python<'_>, M: i64, N: i64, K: i64) -> PyResult<()> {
+    fn prepare(&self, py: Python<'_>, M: i64, N: i64, K: i64) -> PyResult<Option<String>> {
         let prepare = || {
             let problem = row_major(M, N, K)?;
-            detached(py, || Ok(self.gemm.prepare(&problem).map(drop)?))
+            detached(py, || {
+                let prepared = self.gemm.prepare(&problem)?;
+                Ok(prepared.stand_in_for().map(|better| better.spec.to_string()))
+            })
         };
         prepare().map_err(|failure: Failure| failure.raise(py))
     }

@@ -106,9 +106,8 @@ fn problems(
             let text = item.repr().map(|text| text.to_string()).unwrap_or_default();
             Failure::argument(format!("problems[{at}] is {text}: {why}"))
         };
-        let Extents { m, n, k, batch } = Extents::given(&item)
-            .filter(|Extents { m, n, k, batch }| [m, n, k, batch].iter().all(|extent| **extent > 0))
-            .ok_or_else(|| refuse(format!("give {FORMS}, in integers from 1 to 2^63 - 1")))?;
+        let Extents { m, n, k, batch } =
+            Extents::given(&item).ok_or_else(|| refuse(format!("give {FORMS}")))?;
         let tight = Problem::new(m, n, k, majors.0, majors.1).with_batch(batch);
         tight.validate().map_err(|error| refuse(error.to_string()))?;
         // Extents of 1 have other layouts where they come from arrays.

@@ -7,7 +7,8 @@ mod layout;
 use layout::{
     Dims, Launches, LayoutError, Operands, Place, View, launches, result_shape, without_gaps,
 };
-use pgemm::{Dtype, Major, Problem};
+use pgemm::tune::ProblemKey;
+use pgemm::{Config, Dtype, Major, Problem};
 
 fn dims(values: &[i64]) -> Dims {
     values.iter().copied().collect()
@@ -220,6 +221,25 @@ fn problems_of_extents_are_those_of_arrays_without_gaps() {
     // Nothing is computed in numbers that do not hold the largest arrays.
     let longest = [1, 1, isize::MAX as usize / 2];
     assert_eq!(without_gaps(longest, 2, (Major::K, Major::K)).unwrap().k, longest[2]);
+}
+
+/// What the tuner finds for another problem than that of the call would not be used.
+#[test]
+fn tuned_problems_of_extents_are_those_of_arrays() {
+    let config = Config::new(Dtype::Bf16);
+    let key = |problem: &Problem| ProblemKey::of(problem, &config);
+    for (extents, is_general) in
+        [([64, 64, 64], true), ([1, 64, 64], true), ([64, 1, 64], false), ([64, 64, 1], false)]
+    {
+        let [m, n, k] = extents;
+        let [rows, columns, depth] = extents.map(|extent| extent as i64);
+        let a = tight(0, &[rows, depth]);
+        let weight = tight(1 << 20, &[columns, depth]).transposed();
+        let found = key(&without_gaps(extents, 1, (Major::K, Major::K)).unwrap());
+        assert_eq!(found, key(&product(&a, &weight).problem), "{extents:?}");
+        let general = key(&Problem::new(m, n, k, Major::K, Major::K));
+        assert_eq!(found == general, is_general, "{extents:?}");
+    }
 }
 
 #[test]

@@ -2,7 +2,7 @@
 
 use std::ffi::{CStr, c_char};
 
-use crate::abi::{Config, EngineOptions, Problem, WarmUpResult};
+use crate::abi::{Config, EngineOptions, PackInfo, Problem, WarmUpResult};
 use crate::failure::Failure;
 
 /// A struct with a larger size is assumed to be uninitialised.
@@ -43,6 +43,12 @@ unsafe impl Growing for EngineOptions {
 unsafe impl Growing for WarmUpResult {
     const FIRST: usize = 32;
     const INITIALISER: &'static str = "pgemm_warm_up_result_init(&result, sizeof result)";
+}
+
+// SAFETY: C layout, and nothing but numbers.
+unsafe impl Growing for PackInfo {
+    const FIRST: usize = 24;
+    const INITIALISER: &'static str = "pgemm_pack_info_init(&info, sizeof info)";
 }
 
 /// Fills the caller's struct with defaults, and unknown fields of a later header with zeros.
@@ -213,6 +219,7 @@ mod tests {
         assert_eq!((Config::FIRST, Problem::FIRST, EngineOptions::FIRST), (112, 136, 32));
         assert!(size_of::<EngineOptions>() >= EngineOptions::FIRST);
         assert_eq!((WarmUpResult::FIRST, size_of::<WarmUpResult>()), (32, 32));
+        assert_eq!((PackInfo::FIRST, size_of::<PackInfo>()), (24, 24));
         assert!(size_of::<Config>() >= Config::FIRST && size_of::<Problem>() >= Problem::FIRST);
     }
 

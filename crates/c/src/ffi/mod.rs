@@ -6,6 +6,7 @@
 mod engine;
 mod handle;
 mod memory;
+mod packs;
 mod queued;
 mod warm;
 
@@ -15,7 +16,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use pgemm::{Pointers, USUAL_SMS, first_plan};
 
 use crate::abi::*;
-use crate::config::{ConfigStrings, Requested};
+use crate::config::{self, ConfigStrings, Requested};
 use crate::failure::{self, Failure};
 use crate::tuner::{self, Request};
 pub use engine::{EngineHandle, JobHandle};
@@ -108,6 +109,20 @@ pub unsafe extern "C" fn pgemm_prepare(gemm: *const Handle, problem: *const Prob
         // filled.
         let (handle, problem) = unsafe { (handle(gemm)?, read_problem(problem)?) };
         handle.prepare(&problem).map(|_| ())
+    })
+}
+
+/// Says when kernels are compiled that have to be, for the problems of this GEMM. Without this call
+/// it is what the environment variable PGEMM_COMPILE says, now or behind, and otherwise
+/// PGEMM_COMPILE_NOW. With PGEMM_COMPILE_BEHIND, pgemm_plan_describe describes the plan of the
+/// kernel that computes for the time being, and a graph keeps the kernel that it has captured.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn pgemm_set_compile(gemm: *const Handle, compile: Compile) -> Status {
+    guarded(|| {
+        // SAFETY: the caller's GEMM is alive.
+        let handle = unsafe { handle(gemm) }?;
+        handle.gemm().set_compile(config::compile(compile)?);
+        Ok(())
     })
 }
 

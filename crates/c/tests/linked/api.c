@@ -92,6 +92,32 @@ static void warm_ups(void) {
   CHECK(pgemm_warm_up(NULL, NULL, 0, NULL, NULL, NULL) == PGEMM_ERROR_INVALID_ARGUMENT && SAYS("gemm is null"));
 }
 
+// path is that of a pack with one kernel, or null; program is a file that is no pack.
+static void packs(const char *program, const char *path) {
+  pgemm_pack_info info;
+  memset(&info, 0xff, sizeof info);
+  CHECK(pgemm_load_pack("none.pgemm", &info) == PGEMM_ERROR_INVALID_ARGUMENT && SAYS("pgemm_pack_info_init"));
+  CHECK(pgemm_pack_info_init(NULL, sizeof info) == PGEMM_ERROR_INVALID_ARGUMENT && SAYS("info is null"));
+  CHECK(pgemm_pack_info_init(&info, 8) == PGEMM_ERROR_INVALID_ARGUMENT);
+  CHECK(pgemm_pack_info_init(&info, sizeof info) == PGEMM_SUCCESS);
+  CHECK(info.struct_size == sizeof info && info.kernels == 0 && info.problems == 0);
+  info.kernels = 7;
+  CHECK(pgemm_load_pack(NULL, &info) == PGEMM_ERROR_INVALID_ARGUMENT && SAYS("path is null"));
+  CHECK(info.kernels == 0 && info.struct_size == sizeof info);
+  CHECK(pgemm_load_pack("\xff", NULL) == PGEMM_ERROR_INVALID_ARGUMENT && SAYS("path is no UTF-8"));
+  CHECK(pgemm_load_pack("none.pgemm", NULL) == PGEMM_ERROR_FILE && SAYS("none.pgemm: No such file"));
+  CHECK(pgemm_load_pack("", &info) == PGEMM_ERROR_FILE);
+  CHECK(pgemm_load_pack("/", &info) == PGEMM_ERROR_FILE && SAYS("Is a directory"));
+  CHECK(pgemm_load_pack("/dev/null", &info) == PGEMM_ERROR_FILE && SAYS("/dev/null is no pack that can be used"));
+  CHECK(pgemm_load_pack(program, &info) == PGEMM_ERROR_FILE && SAYS("it is no pack of kernels"));
+  CHECK(info.kernels == 0 && info.problems == 0);
+  if (path != NULL) {
+    CHECK(pgemm_load_pack(path, &info) == PGEMM_SUCCESS && pgemm_load_pack(path, NULL) == PGEMM_SUCCESS);
+    CHECK(info.kernels == 1 && info.problems == 0 && info.struct_size == sizeof info);
+  }
+  CHECK(pgemm_set_compile(NULL, PGEMM_COMPILE_BEHIND) == PGEMM_ERROR_INVALID_ARGUMENT && SAYS("gemm is null"));
+}
+
 static void engines(void) {
   const pgemm_problem problem = problem_of(128, 128, 128);
   pgemm_engine_options options;
@@ -179,11 +205,12 @@ static void plans(void) {
   CHECK(SAYS("m is -4"));
 }
 
-int main(void) {
+int main(int count, char **arguments) {
   versions();
   no_gpu();
   nulls();
   warm_ups();
+  packs(arguments[0], count > 1 ? arguments[1] : NULL);
   engines();
   nonsense();
   plans();

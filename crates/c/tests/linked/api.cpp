@@ -116,6 +116,32 @@ void warm_ups() {
   }
 }
 
+// path is that of a pack with one kernel, or null.
+void packs(const char *path) {
+  try {
+    PersistentGemm::loadPack("none.pgemm");
+    CHECK(!"it throws");
+  } catch (const PersistentGemm::Error &error) {
+    CHECK(error.status() == PGEMM_ERROR_FILE && says(error, "none.pgemm"));
+  }
+  if (path != nullptr) {
+    const auto pack = PersistentGemm::loadPack(path);
+    CHECK(pack.kernels == 1 && pack.problems == 0);
+  }
+}
+
+// When kernels are compiled, on a machine that makes no GEMM.
+void compilation() {
+  try {
+    auto gemm = PersistentGemm::create(fp32());
+    gemm->setCompile(PersistentGemm::Compile::Behind);
+    gemm->setCompile(PersistentGemm::Compile::Now);
+    CHECK(!"it throws");
+  } catch (const PersistentGemm::Error &error) {
+    CHECK(error.status() == PGEMM_ERROR_NO_DEVICE);
+  }
+}
+
 // Every member of an engine, on a machine that makes none.
 void engines() {
   using Engine = PersistentGemm::Engine;
@@ -156,11 +182,13 @@ static_assert(std::is_same_v<decltype(PersistentGemm::create({})), std::unique_p
 
 }  // namespace
 
-int main() {
+int main(int count, char **arguments) {
   errors();
   errors_belong_to_their_thread();
   plans();
   warm_ups();
+  packs(count > 1 ? arguments[1] : nullptr);
+  compilation();
   engines();
   std::puts("c++: all as it should be");
 }

@@ -6,13 +6,26 @@ place.
 ``matmul`` and ``linear`` multiply arrays. A ``Runner`` multiplies matrices that are given by their
 addresses. An ``Engine`` submits jobs to a kernel that stays resident on the device. ``autotune``
 finds the fastest kernel for a problem by measurement. ``warm_up`` prepares problems before they are
-needed.
+needed. ``load_pack`` loads kernels that were assembled in advance and what the autotuner found.
+``compile_behind`` has kernels compiled while others compute.
 
 ``import persistent_gemm.torch`` registers ``matmul`` and ``linear`` as PyTorch operators, which
 torch.compile supports. The package itself needs neither a GPU nor PyTorch.
 """
 
-from persistent_gemm._core import Engine, Runner, Ticket, __version__, autotune, describe, linear, matmul, warm_up
+from persistent_gemm._core import (
+    Engine,
+    Runner,
+    Ticket,
+    __version__,
+    autotune,
+    compile_behind,
+    describe,
+    linear,
+    load_pack,
+    matmul,
+    warm_up,
+)
 from persistent_gemm._errors import (
     ArgumentError,
     DriverError,
@@ -44,8 +57,10 @@ __all__ = [
     "TimedOutError",
     "__version__",
     "autotune",
+    "compile_behind",
     "describe",
     "linear",
+    "load_pack",
     "matmul",
     "warm_up",
 ]

@@ -47,7 +47,7 @@ class TimedOutError(Error, TimeoutError):
 
 
 class FileError(Error, OSError):
-    """A results file of the autotuner cannot be read or written."""
+    """A file cannot be read, written or used: results of the autotuner, or a pack."""
 
 
 class InternalError(Error, RuntimeError):
