@@ -296,11 +296,12 @@ fn child(kind: Kind, ordinal: u32) -> Result<Measured, Failure> {
             ahead::set_program(std::env::current_exe()?);
             let all: Vec<Problem> =
                 serving_problems()?.into_iter().map(|layer| layer.problem).collect();
-            for dtype in [Dtype::Bf16, Dtype::E4m3] {
-                let gemm = Gemm::create(&device, Config::new(dtype))?;
-                gemm.warm_up(&all, |_, _| {})?;
-                parts.done(&dtype.to_string());
-                count(&gemm, &all)?;
+            let gemm = |dtype| Gemm::create(&device, Config::new(dtype));
+            let gemms = [gemm(Dtype::Bf16)?, gemm(Dtype::E4m3)?];
+            warm_up(&gemms.each_ref().map(|gemm| (gemm, &*all)), |_, _| {})?;
+            parts.done("warm-up");
+            for gemm in &gemms {
+                count(gemm, &all)?;
             }
         }
     }

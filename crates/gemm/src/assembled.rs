@@ -6,39 +6,22 @@
 //! does so in builds without these kernels, too: the same problems are computed by the same
 //! kernels, which are then compiled when they are first used.
 
-use std::sync::LazyLock;
-
 use pgemm_cubins::Pack;
-use pgemm_plan::PreferredKernels;
 
-use crate::packs;
+use crate::{packs, shipped};
+
+pub use crate::shipped::{generator, preferred};
 
 /// The environment variable that turns kernels off that were assembled in advance if it is `off`.
 pub const VARIABLE: &str = "PGEMM_CUBINS";
-
-/// The hash of the code that generates kernels. Kernels that another generator made are not used.
-pub fn generator() -> &'static str {
-    static GENERATOR: LazyLock<String> = LazyLock::new(|| {
-        let sources =
-            [pgemm_cute::SOURCES, pgemm_ir::SOURCES, pgemm_ptx::SOURCES, pgemm_kernels::SOURCES];
-        blake3::hash(sources.concat().as_bytes()).to_hex().to_string()
-    });
-    &GENERATOR
-}
-
-/// The kernels that the planner prefers: those of the list of shipped kernels.
-pub fn preferred() -> &'static PreferredKernels {
-    static PREFERRED: LazyLock<PreferredKernels> =
-        LazyLock::new(|| PreferredKernels::new(pgemm_cubins::list().map(|(name, _)| name)));
-    &PREFERRED
-}
 
 /// The number of kernels in the library's own pack, and their assembler, or why there are none.
 ///
 /// # Errors
 /// Why no kernels are used.
 pub fn shipped_kernels() -> Result<(usize, String), String> {
-    shipped().map(|pack| (pack.len(), pack.assembler().to_owned()))
+    let pack = shipped::pack().map_err(str::to_owned)?;
+    Ok((pack.len(), pack.assembler().to_owned()))
 }
 
 /// The cubin of a kernel that was assembled in advance, by its assembler. `None` if there is none.
@@ -66,29 +49,8 @@ pub(crate) fn undamaged(name: &str) -> Option<Vec<u8>> {
 /// ([`packs`]), and the one that this version of the library is shipped with, unless [`VARIABLE`]
 /// says that none are used.
 fn find<T>(mut find: impl FnMut(&Pack) -> Option<T>) -> Option<T> {
-    static SHIPPED: LazyLock<Option<Pack>> = LazyLock::new(|| {
-        let none = |why: &String| {
-            tracing::debug!("kernels are compiled when they are first used: {why}");
-        };
-        shipped().inspect_err(none).ok()
-    });
     if std::env::var(VARIABLE).is_ok_and(|value| value == "off") {
         return None;
     }
-    packs::find(&mut find).or_else(|| find(SHIPPED.as_ref()?))
-}
-
-/// The shipped pack, or why it is not used.
-fn shipped() -> Result<Pack, String> {
-    let pack = Pack::read(pgemm_cubins::shipped()).map_err(|error| {
-        tracing::warn!("the library's own pack of kernels is not used: {error}");
-        error.to_string()
-    })?;
-    if pack.is_empty() {
-        return Err("this build of the library has no kernels of its own".to_owned());
-    }
-    if pack.generator() != generator() {
-        return Err("the library's own pack is of another version of it".to_owned());
-    }
-    Ok(pack)
+    packs::find(&mut find).or_else(|| find(shipped::pack().ok()?))
 }

@@ -70,6 +70,7 @@ mod plans;
 pub mod power;
 mod recent;
 mod sequence;
+mod shipped;
 pub mod stats;
 mod store;
 pub mod tune;
@@ -80,7 +81,7 @@ mod workspace;
 pub use behind::Compile;
 pub use device_matrix::DeviceMatrix;
 pub use error::{CpuError, Error, MatrixError, NumericsError, Result};
-pub use gemm::{CallerWorkspace, Gemm, Preparation, Prepared, RunRequest, WarmUp};
+pub use gemm::{CallerWorkspace, Gemm, Preparation, Prepared, RunRequest, WarmUp, warm_up};
 pub use matrix::HostMatrix;
 #[cfg(feature = "cpu")]
 pub use numerics::{Accumulation, Check, Comparison, ErrorModel, Reference, WorstElement};

@@ -11,9 +11,9 @@ use std::sync::{Arc, LazyLock, PoisonError, RwLock};
 use pgemm_cubins::{Pack, PackError};
 use serde::{Deserialize, Serialize};
 
-use crate::assembled::generator;
 use crate::error::{Error, FileDamage, Result};
 use crate::files;
+use crate::shipped::generator;
 use crate::tune::Results;
 
 /// The environment variable with packs that every process loads, separated as in `PATH`.
@@ -103,7 +103,9 @@ impl LoadedPack {
             let (choice, key) = (Box::new(wrong.chosen), Box::new(wrong.key));
             return Err(unusable(FileDamage::Choice { choice, key }.into()));
         }
-        Ok(LoadedPack { path: path.to_owned(), notes, kernels: Arc::new(kernels) })
+        // One file may be named in several ways.
+        let path = path.canonicalize().unwrap_or_else(|_| path.to_owned());
+        Ok(LoadedPack { path, notes, kernels: Arc::new(kernels) })
     }
 }
 
@@ -162,7 +164,7 @@ mod tests {
     #[test]
     fn a_pack_is_loaded_once() {
         let folder = tempfile::tempdir().unwrap();
-        let path = folder.path().join("a.pgemm");
+        let path = folder.path().canonicalize().unwrap().join("a.pgemm");
         let notes = files::indented(&Notes::new(vec![])).unwrap();
         std::fs::write(&path, pack(generator(), &notes)).unwrap();
         for _ in 0..2 {

@@ -5,7 +5,7 @@ use pgemm_plan::{
     Candidates, Config, DeviceFacts, OperandAlignment, Plan, PlanError, Problem, TunedChoices,
 };
 
-use crate::assembled::preferred;
+use crate::shipped::preferred;
 
 /// The plans for a problem on a device with operands of this alignment, best first. A tuned choice
 /// comes before all others.

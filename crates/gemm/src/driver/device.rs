@@ -19,6 +19,7 @@ use pgemm_plan::DeviceFacts;
 
 use super::api::Driver;
 use crate::error::{DriverVersion, Error, Result};
+use crate::shipped;
 
 /// Properties of a device that the driver reports without a context.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -251,6 +252,7 @@ impl Device {
         let handle = device_handle(driver, ordinal)?;
         let properties = DeviceProperties::of_handle(driver, handle, ordinal)?;
         properties.require_hopper()?;
+        shipped::get_ready();
         let mut context: sys::CUcontext = ptr::null_mut();
         // SAFETY: `context` is a valid place, `handle` came from the driver.
         driver.check("cuDevicePrimaryCtxRetain", unsafe {

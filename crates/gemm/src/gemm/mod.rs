@@ -22,7 +22,7 @@ use prepared::PlanKey;
 
 pub use prepared::{Preparation, Prepared};
 pub use run::RunRequest;
-pub use warm::WarmUp;
+pub use warm::{WarmUp, warm_up};
 
 /// Device memory that the caller gives a launch as its workspace: see
 /// [`RunRequest::with_workspace`].

@@ -9,13 +9,13 @@ use pgemm_plan::{
 };
 
 use super::{Gemm, Inner, lock};
-use crate::assembled::preferred;
 use crate::behind::Compile;
 use crate::cache::Outcome;
 use crate::error::{Error, Result};
 use crate::plans::plans;
 use crate::sequence::Sequence;
 use crate::sequence::cuda::CudaStep;
+use crate::shipped::preferred;
 use crate::store::KernelStore;
 use crate::work::Pointers;
 use crate::workspace::Workspaces;

@@ -1,13 +1,13 @@
 //! Warm-up: problems that are prepared before they are needed.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 use pgemm_kernels::Spec;
 use pgemm_plan::{OperandAlignment, Plan, PlannedProblem, Problem};
 
 use super::prepared::PlanKey;
-use super::{Gemm, Inner, lock};
+use super::{Gemm, lock};
 use crate::ahead;
 use crate::error::{Error, Result};
 
@@ -15,7 +15,7 @@ use crate::error::{Error, Result};
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct WarmUp {
-    /// Problems that were prepared, each once.
+    /// Problems that were not prepared before, each once.
     pub problems: usize,
     /// Kernels that they need, without repack kernels.
     pub kernels: usize,
@@ -35,12 +35,16 @@ impl Gemm {
     pub fn warm_up(
         &self,
         problems: &[Problem],
-        mut progress: impl FnMut(usize, usize),
+        progress: impl FnMut(usize, usize),
     ) -> Result<WarmUp> {
-        let Inner { device, config, store, .. } = &*self.0;
+        warm_up(&[(self, problems)], progress)
+    }
+
+    /// The first plans of those problems that are not prepared, each once.
+    fn plans_to_warm<'p>(&self, problems: &'p [Problem]) -> Result<Vec<ToWarm<'p>>> {
         let alignment = OperandAlignment::ALIGNED;
         let mut keys = HashSet::new();
-        let mut plans: Vec<(PlanKey, &Problem, Plan)> = vec![];
+        let mut plans = vec![];
         for problem in problems {
             problem.validate()?;
             let key = PlanKey::new(problem, alignment);
@@ -49,33 +53,68 @@ impl Gemm {
             if keys.insert(key) && !is_ready {
                 // The list of plans is not empty; otherwise planning would have failed.
                 let first = self.plans(problem, alignment)?.next();
-                let plan = first.ok_or(Error::NoCleanKernel { dtype: config.dtype })?;
-                plans.push((key, problem, plan));
+                let dtype = self.0.config.dtype;
+                let plan = first.ok_or(Error::NoCleanKernel { dtype })?;
+                plans.push(ToWarm { key, problem, plan });
             }
         }
-        let specs: HashSet<Spec> = plans.iter().map(|(.., plan)| plan.spec).collect();
-        let missing = specs.iter().filter(|spec| !store.has(spec));
-        let missing: Vec<Spec> = missing.copied().collect();
-        ahead::compile(&missing, device.properties().ordinal, ahead::FEWEST);
-        let all = plans.len();
-        for (done, (key, problem, plan)) in plans.into_iter().enumerate() {
-            progress(done, all);
-            let planned = PlannedProblem::with_accesses(problem, config, plan.accesses);
-            match self.prepare_plan(problem, planned, plan) {
-                Ok(prepared) => {
-                    let prepared = Arc::new(prepared);
-                    let known = self.remember(key, prepared.clone())?;
-                    if known.stand_in_for().is_some() {
-                        self.replace(key, prepared)?;
-                    }
-                }
-                // The next plan is looked for.
-                Err(Error::UncleanKernel { .. }) => drop(self.prepare_for(problem, alignment)?),
-                Err(error) => return Err(error),
-            }
-        }
-        progress(all, all);
-        let assembled = specs.iter().filter(|spec| store.is_assembled(spec)).count();
-        Ok(WarmUp { problems: all, kernels: specs.len(), assembled })
+        Ok(plans)
     }
+
+    fn warm(&self, ToWarm { key, problem, plan }: ToWarm<'_>) -> Result<()> {
+        let planned = PlannedProblem::with_accesses(problem, &self.0.config, plan.accesses);
+        match self.prepare_plan(problem, planned, plan) {
+            Ok(prepared) => {
+                let prepared = Arc::new(prepared);
+                let known = self.remember(key, prepared.clone())?;
+                if known.stand_in_for().is_some() {
+                    self.replace(key, prepared)?;
+                }
+                Ok(())
+            }
+            // The next plan is looked for.
+            Err(Error::UncleanKernel { .. }) => {
+                self.prepare_for(problem, OperandAlignment::ALIGNED).map(drop)
+            }
+            Err(error) => Err(error),
+        }
+    }
+}
+
+/// A problem to prepare, with its first plan.
+struct ToWarm<'p> {
+    key: PlanKey,
+    problem: &'p Problem,
+    plan: Plan,
+}
+
+/// Prepares the problems of several GEMMs on one device, as [`Gemm::warm_up`] does for one, so that
+/// the same processes compile for all of them.
+///
+/// # Errors
+/// The same as for [`Gemm::warm_up`].
+pub fn warm_up(
+    work: &[(&Gemm, &[Problem])],
+    mut progress: impl FnMut(usize, usize),
+) -> Result<WarmUp> {
+    let mut all: Vec<(&Gemm, ToWarm)> = vec![];
+    for (gemm, problems) in work {
+        all.extend(gemm.plans_to_warm(problems)?.into_iter().map(|plan| (*gemm, plan)));
+    }
+    let specs: HashMap<Spec, &Gemm> =
+        all.iter().map(|(gemm, to_warm)| (to_warm.plan.spec, *gemm)).collect();
+    if let Some((first, _)) = work.first() {
+        let missing = specs.iter().filter(|(spec, gemm)| !gemm.0.store.has(spec));
+        let missing: Vec<Spec> = missing.map(|(spec, _)| *spec).collect();
+        ahead::compile(&missing, first.0.device.properties().ordinal, ahead::FEWEST);
+    }
+    let problems = all.len();
+    for (done, (gemm, to_warm)) in all.into_iter().enumerate() {
+        progress(done, problems);
+        gemm.warm(to_warm)?;
+    }
+    progress(problems, problems);
+    let is_assembled = |(spec, gemm): &(&Spec, &&Gemm)| gemm.0.store.is_assembled(spec);
+    let assembled = specs.iter().filter(is_assembled).count();
+    Ok(WarmUp { problems, kernels: specs.len(), assembled })
 }

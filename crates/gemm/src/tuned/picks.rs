@@ -6,7 +6,7 @@ use std::collections::HashMap;
 use std::ffi::OsString;
 use std::io;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, Once, PoisonError};
 
 use pgemm_plan::{ProblemKey, TunedChoice, TunedChoices};
 
@@ -79,7 +79,8 @@ impl Picks {
             if let (true, Some(other)) = (valid.is_empty(), others.into_iter().next()) {
                 let differences = other.platform.differences(&here);
                 let why = Error::ForeignResults { path: pack.path, differences };
-                tracing::warn!("ignoring autotune results of a pack: {why}");
+                static WARNED: Once = Once::new();
+                WARNED.call_once(|| tracing::warn!("ignoring autotune results of a pack: {why}"));
             }
             valid.into_iter().for_each(|results| picks.add(results));
         }

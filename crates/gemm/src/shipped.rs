@@ -1,0 +1,74 @@
+//! The kernels that the library is shipped with: the list, which the planner prefers, and the pack
+//! of those that were assembled.
+
+use std::sync::{LazyLock, Once};
+use std::thread;
+
+use pgemm_cubins::Pack;
+use pgemm_plan::{
+    Config, Element, Major, OperandAlignment, Plan, PreferredKernels, Problem, USUAL_SMS,
+};
+
+/// The hash of the code that generates kernels. Kernels that another generator made are not used.
+pub fn generator() -> &'static str {
+    static GENERATOR: LazyLock<String> = LazyLock::new(|| {
+        let sources =
+            [pgemm_cute::SOURCES, pgemm_ir::SOURCES, pgemm_ptx::SOURCES, pgemm_kernels::SOURCES];
+        blake3::hash(sources.concat().as_bytes()).to_hex().to_string()
+    });
+    &GENERATOR
+}
+
+/// The kernels that the planner prefers: those of the list of shipped kernels.
+pub fn preferred() -> &'static PreferredKernels {
+    static PREFERRED: LazyLock<PreferredKernels> =
+        LazyLock::new(|| PreferredKernels::new(pgemm_cubins::list().map(|(name, _)| name)));
+    &PREFERRED
+}
+
+/// The pack of the kernels that are assembled.
+///
+/// # Errors
+/// Why it is not used.
+pub(crate) fn pack() -> Result<&'static Pack, &'static str> {
+    static PACK: LazyLock<Result<Pack, String>> = LazyLock::new(|| {
+        read().inspect_err(|why| {
+            tracing::debug!("kernels are compiled when they are first used: {why}");
+        })
+    });
+    PACK.as_ref().map_err(String::as_str)
+}
+
+fn read() -> Result<Pack, String> {
+    let pack = Pack::read(pgemm_cubins::shipped()).map_err(|error| {
+        tracing::warn!("the library's own pack of kernels is not used: {error}");
+        error.to_string()
+    })?;
+    if pack.is_empty() {
+        return Err("this build of the library has no kernels of its own".to_owned());
+    }
+    if pack.generator() != generator() {
+        return Err("the library's own pack is of another version of it".to_owned());
+    }
+    Ok(pack)
+}
+
+/// Begins to read and compute what first plans and first kernels need: the tables of the planner for
+/// bf16 with K-major operands, what corrects its estimates, and the index of the pack. A thread does
+/// it once, while the driver creates a context, which takes much longer.
+pub(crate) fn get_ready() {
+    static BEGUN: Once = Once::new();
+    BEGUN.call_once(|| {
+        let work = || {
+            // Whether there is a pack does not matter here.
+            let _ = pack();
+            let problem = Problem::new(4096, 4096, 4096, Major::K, Major::K);
+            let (config, aligned) = (Config::new(Element::Bf16), OperandAlignment::ALIGNED);
+            if let Ok(plans) = Plan::candidates_with(&problem, &config, USUAL_SMS, &(), aligned) {
+                plans.prefer(preferred()).next();
+            }
+        };
+        // Without a thread, the first plan does it.
+        thread::Builder::new().name("pgemm-ready".to_owned()).spawn(work).ok();
+    });
+}
