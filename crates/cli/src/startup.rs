@@ -7,6 +7,7 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use persistent_gemm::driver::{self, Device, DeviceBuffer, DeviceProperties};
 use persistent_gemm::{
     Config, Dtype, Gemm, Major, Pointers, Problem, USUAL_SMS, ahead, assembled, behind, first_plan,
+    warm_up,
 };
 use pgemm_bench::serving_problems;
 use serde::{Deserialize, Serialize};

@@ -3,13 +3,9 @@
 use std::collections::HashSet;
 use std::env;
 use std::sync::mpsc::{self, Receiver, Sender};
-use std::sync::{Arc, Mutex, PoisonError, Weak};
-use std::thread;
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use pgemm_kernels::Spec;
-
-use crate::ahead;
-use crate::store::KernelStore;
 
 /// The environment variable that says when kernels are compiled, `now` or `behind`, unless a
 /// program says so itself ([`Gemm::set_compile`](crate::Gemm::set_compile)).
@@ -49,7 +45,7 @@ impl Compile {
     }
 }
 
-/// The kernels that a thread compiles for a store.
+/// Kernels that a thread compiles while others compute.
 #[derive(Debug, Default)]
 pub(crate) struct Behind(Mutex<Queue>);
 
@@ -63,51 +59,36 @@ struct Queue {
 }
 
 impl Behind {
-    /// Has a kernel compiled for a store, unless it was asked for before.
-    pub(crate) fn compile(&self, spec: Spec, store: &Arc<KernelStore>) {
-        let mut queue = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+    /// Has a kernel compiled, unless it was asked for before. `start` starts the thread, once.
+    pub(crate) fn compile(&self, spec: Spec, start: impl FnOnce(Receiver<Spec>)) {
+        let mut queue = self.lock();
         if queue.failed.contains(&spec) || !queue.waiting.insert(spec) {
             return;
         }
         let sender = queue.sender.get_or_insert_with(|| {
             let (sender, receiver) = mpsc::channel();
-            let store = Arc::downgrade(store);
-            thread::spawn(move || work(&receiver, &store));
+            start(receiver);
             sender
         });
-        // The thread lives as long as the store.
+        // The thread lives as long as this.
         sender.send(spec).ok();
     }
 
     /// Whether no kernel waits.
     pub(crate) fn is_idle(&self) -> bool {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).waiting.is_empty()
+        self.lock().waiting.is_empty()
     }
 
-    fn done(&self, spec: Spec, is_there: bool) {
-        let mut queue = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+    /// A kernel was compiled, or could not be.
+    pub(crate) fn done(&self, spec: Spec, is_there: bool) {
+        let mut queue = self.lock();
         queue.waiting.remove(&spec);
         if !is_there {
             queue.failed.insert(spec);
         }
     }
-}
 
-/// Compiles kernels until the store is gone. Processes do it, if there is the command, since the
-/// driver lets nobody else load a kernel while it compiles one.
-fn work(receiver: &Receiver<Spec>, store: &Weak<KernelStore>) {
-    while let Ok(first) = receiver.recv() {
-        let specs: Vec<Spec> = [first].into_iter().chain(receiver.try_iter()).collect();
-        let Some(store) = store.upgrade() else { return };
-        ahead::compile(&specs, store.device().properties().ordinal, 1);
-        for spec in specs {
-            let compiled = store.preload(&spec);
-            // If the driver has spoilt it, its problems are planned again.
-            let is_known = store.knows(&spec);
-            if let (false, Err(error)) = (is_known, compiled) {
-                tracing::warn!("{spec} cannot be compiled, so others go on in its place: {error}");
-            }
-            store.behind().done(spec, is_known);
-        }
+    fn lock(&self) -> MutexGuard<'_, Queue> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -15,11 +15,9 @@ use std::path::PathBuf;
 pub use cpu::CpuError;
 pub use driver::{DriverVersion, LaunchError, TensorMapError};
 pub use engine::EngineError;
-pub use files::{FileDamage, PlatformDifference, PlatformPart};
+pub use files::{FileDamage, PackDamage, PlatformDifference, PlatformPart};
 pub use matrix::MatrixError;
 pub use numerics::{Inexact, NumericsError};
-
-pub use crate::packs::PackDamage;
 
 /// The result type of this library.
 pub type Result<T, E = Error> = std::result::Result<T, E>;

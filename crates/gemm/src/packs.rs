@@ -6,15 +6,16 @@
 
 use std::env;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, LazyLock, PoisonError, RwLock};
+use std::sync::{Arc, LazyLock, Once, PoisonError, RwLock};
 
 use pgemm_cubins::{Pack, PackError};
 use serde::{Deserialize, Serialize};
 
-use crate::error::{Error, FileDamage, Result};
+use crate::driver::DeviceProperties;
+use crate::error::{Error, FileDamage, PackDamage, Result};
 use crate::files;
 use crate::shipped::generator;
-use crate::tune::Results;
+use crate::tuned::{Picks, Platform, Results};
 
 /// The environment variable with packs that every process loads, separated as in `PATH`.
 pub const VARIABLE: &str = "PGEMM_PACKS";
@@ -40,27 +41,6 @@ impl Notes {
         let version = env!("CARGO_PKG_VERSION").to_owned();
         Notes { schema: SCHEMA, date: files::now(), version, results }
     }
-}
-
-/// Why a pack cannot be used.
-#[derive(Debug, thiserror::Error)]
-#[non_exhaustive]
-pub enum PackDamage {
-    /// The file is no pack, or a damaged one.
-    #[error(transparent)]
-    Pack(#[from] PackError),
-    /// What it holds besides kernels cannot be read.
-    #[error("its notes cannot be read: {0}")]
-    Notes(#[from] FileDamage),
-    /// Another version of the library wrote it.
-    #[error(
-        "version {version} of the library wrote it, whose kernels are generated differently from \
-         those of this version {}", env!("CARGO_PKG_VERSION")
-    )]
-    Generator {
-        /// The version that wrote it.
-        version: String,
-    },
 }
 
 /// A pack that was loaded.
@@ -140,6 +120,30 @@ pub fn load(path: impl AsRef<Path>) -> Result<LoadedPack> {
 /// The packs that this process has loaded.
 pub fn loaded() -> Vec<LoadedPack> {
     LOADED.read().unwrap_or_else(PoisonError::into_inner).clone()
+}
+
+/// The tuned choices for a device: those of [`Picks::from_environment`], and those of packs that are
+/// valid for the device.
+pub(crate) fn picks(device: &DeviceProperties) -> Arc<Picks> {
+    let own = Picks::from_environment(device);
+    let packs = loaded();
+    if packs.iter().all(|pack| pack.notes.results.is_empty()) {
+        return own;
+    }
+    let (mut picks, here) = (Picks::clone(&own), Platform::of(device));
+    for pack in packs {
+        let is_valid = |results: &Results| results.platform.differences(&here).is_empty();
+        let (valid, others): (Vec<Results>, Vec<_>) =
+            pack.notes.results.into_iter().partition(is_valid);
+        if let (true, Some(other)) = (valid.is_empty(), others.into_iter().next()) {
+            let differences = other.platform.differences(&here);
+            let why = Error::ForeignResults { path: pack.path, differences };
+            static WARNED: Once = Once::new();
+            WARNED.call_once(|| tracing::warn!("ignoring autotune results of a pack: {why}"));
+        }
+        valid.into_iter().for_each(|results| picks.add(results));
+    }
+    Arc::new(picks)
 }
 
 /// What `find` returns for the kernels of the first pack for which it returns something.

@@ -6,18 +6,20 @@
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::Receiver;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread;
 
 use pgemm_ir::{CtaShape, Kernel};
 use pgemm_kernels::{GemmKernel, RepackKernel, RepackSignature, RepackSpec, Signature, Spec};
 use pgemm_ptx::ResourceReport;
 
-use crate::assembled;
 use crate::behind::Behind;
 use crate::cache::{CacheKey, JitCache, Outcome};
 use crate::driver::{self, Device, Function, LaunchConfig, Module};
 use crate::error::{Error, Result};
 use crate::recent::Recent;
+use crate::{ahead, assembled};
 
 /// Kernels that stay loaded though nobody uses them. The cubin of one has some 60 KB.
 const MOST_KERNELS: usize = 1024;
@@ -84,14 +86,34 @@ impl KernelStore {
         }
     }
 
-    /// The device.
-    pub(crate) fn device(&self) -> &Device {
-        &self.device
+    /// Compiles a kernel while others compute, if it was not asked for before. Processes do it, if
+    /// there is the command, since the driver lets nobody else load a kernel while it compiles one.
+    pub(crate) fn compile_behind(self: &Arc<Self>, spec: Spec) {
+        let store = Arc::downgrade(self);
+        let work = move |receiver: Receiver<Spec>| {
+            while let Ok(first) = receiver.recv() {
+                let specs: Vec<Spec> = [first].into_iter().chain(receiver.try_iter()).collect();
+                let Some(store) = store.upgrade() else { return };
+                ahead::compile(&specs, store.device.properties().ordinal, 1);
+                specs.into_iter().for_each(|spec| store.load_behind(spec));
+            }
+        };
+        self.behind.compile(spec, |receiver| drop(thread::spawn(|| work(receiver))));
     }
 
-    /// The kernels that are compiled while others compute.
-    pub(crate) fn behind(&self) -> &Behind {
-        &self.behind
+    fn load_behind(&self, spec: Spec) {
+        let compiled = self.preload(&spec);
+        // If the driver has spoilt it, its problems are planned again.
+        let is_known = self.knows(&spec);
+        if let (false, Err(error)) = (is_known, compiled) {
+            tracing::warn!("{spec} cannot be compiled, so others go on in its place: {error}");
+        }
+        self.behind.done(spec, is_known);
+    }
+
+    /// Whether no kernel is being compiled while others compute.
+    pub(crate) fn is_idle_behind(&self) -> bool {
+        self.behind.is_idle()
     }
 
     /// The disk cache of resource reports.

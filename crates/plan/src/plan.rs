@@ -190,7 +190,11 @@ impl Plan {
     /// How the plan adds up along k. Plans of one class for the same problem give the same results
     /// bit for bit.
     pub fn summation(&self) -> SummationClass {
-        SummationClass::of(self)
+        let Plan { spec, raster_rows, tiles, k_tiles, .. } = *self;
+        let [split_tiles, workers, clusters] =
+            [self.split_tiles, self.workers, self.clusters].map(u64::from);
+        let work = Decomposition { tiles, k_tiles, split_tiles, workers, clusters };
+        SummationClass::of(spec, raster_rows, &work)
     }
 
     fn new(choice: Choice, planned: &PlannedProblem, device: DeviceFacts, why: String) -> Plan {

@@ -3,7 +3,7 @@
 use pgemm_ir::Element;
 use pgemm_kernels::{MainloopSpec, Spec, Summation, Terms, Tile};
 
-use crate::plan::Plan;
+use crate::decomposition::Decomposition;
 
 /// How a plan adds up along k: the places and the order of all roundings. Two plans of one class
 /// for the same problem give the same results bit for bit.
@@ -36,15 +36,16 @@ enum Parts {
     /// It is not.
     Whole,
     /// So many parts of each tile, all of so many stages of this depth.
-    Even { parts: u32, depth: u32 },
+    Even { parts: u64, depth: u32 },
     /// Parts that differ from tile to tile, so that they depend on all of the choice: the shares of
     /// workers are laid end to end.
-    Uneven { spec: Spec, raster_rows: u32, split_tiles: u32, workers: u32 },
+    Uneven { spec: Spec, raster_rows: u32, split_tiles: u64, workers: u64 },
 }
 
 impl SummationClass {
-    pub(crate) fn of(plan: &Plan) -> SummationClass {
-        let Plan { spec, raster_rows, split_tiles, workers, tiles, k_tiles, .. } = *plan;
+    /// The class of a kernel that walks tiles in blocks of so many rows.
+    pub(crate) fn of(spec: Spec, raster_rows: u32, work: &Decomposition) -> SummationClass {
+        let Decomposition { tiles, k_tiles, split_tiles, workers, .. } = *work;
         let products = match &spec.mainloop {
             MainloopSpec::Wgmma(wgmma) => Products::Wgmma(spec.a, wgmma.summation, wgmma.terms),
             MainloopSpec::Dmma(dmma) => Products::Dmma { depth: dmma.depth },
@@ -56,9 +57,9 @@ impl SummationClass {
             0 => Parts::Whole,
             _ => {
                 let parts = workers / split_tiles;
-                let is_even = u64::from(split_tiles) == tiles
+                let is_even = split_tiles == tiles
                     && workers.is_multiple_of(split_tiles)
-                    && k_tiles.is_multiple_of(parts.into());
+                    && k_tiles.is_multiple_of(parts);
                 if is_even {
                     Parts::Even { parts, depth }
                 } else {

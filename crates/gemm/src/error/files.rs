@@ -2,6 +2,7 @@
 
 use std::fmt;
 
+use pgemm_cubins::PackError;
 use pgemm_plan::{Choice, ProblemKey};
 
 /// Why a JSON file of this project cannot be used.
@@ -30,6 +31,27 @@ pub enum FileDamage {
         choice: Box<Choice>,
         /// The problem.
         key: Box<ProblemKey>,
+    },
+}
+
+/// Why a pack cannot be used.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum PackDamage {
+    /// The file is no pack, or a damaged one.
+    #[error(transparent)]
+    Pack(#[from] PackError),
+    /// What it holds besides kernels cannot be read.
+    #[error("its notes cannot be read: {0}")]
+    Notes(#[from] FileDamage),
+    /// Another version of the library wrote it.
+    #[error(
+        "version {version} of the library wrote it, whose kernels are generated differently from \
+         those of this version {}", env!("CARGO_PKG_VERSION")
+    )]
+    Generator {
+        /// The version that wrote it.
+        version: String,
     },
 }
 

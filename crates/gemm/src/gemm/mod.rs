@@ -14,6 +14,7 @@ use pgemm_plan::{Config, Plan, Split};
 use crate::behind::Compile;
 use crate::driver::{self, Device, DeviceBuffer, StreamRef};
 use crate::error::Result;
+use crate::packs;
 use crate::recent::Recent;
 use crate::store::KernelStore;
 use crate::tuned::Picks;
@@ -86,7 +87,7 @@ impl Gemm {
     /// [`Error::Plan`](crate::Error::Plan) if a knob is impossible for every problem,
     /// [`Error::OutOfMemory`](crate::Error::OutOfMemory).
     pub fn create(device: &Device, config: Config) -> Result<Self> {
-        let picks = Picks::from_environment(device.properties());
+        let picks = packs::picks(device.properties());
         Self::with_picks(device, config, picks)
     }
 
@@ -105,7 +106,7 @@ impl Gemm {
     /// # Errors
     /// The same as for [`create`](Self::create).
     pub fn compiling(device: &Device, config: Config) -> Result<Self> {
-        let picks = Picks::from_environment(device.properties());
+        let picks = packs::picks(device.properties());
         Self::with_store(device, config, picks, KernelStore::compiling(device))
     }
 
@@ -205,7 +206,7 @@ impl Gemm {
 
     /// Whether no kernel is being compiled behind on this device: see [`Compile::Behind`].
     pub fn is_idle_behind(&self) -> bool {
-        self.0.store.behind().is_idle()
+        self.0.store.is_idle_behind()
     }
 
     /// The number of problems that are prepared and remembered.

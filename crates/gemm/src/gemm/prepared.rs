@@ -245,7 +245,7 @@ impl Gemm {
                 let mut prepared = self.prepare_plan(problem, planned, plan)?;
                 if let Some(better) = better {
                     tracing::debug!("{} stands in for {}", prepared.plan().spec, better.spec);
-                    store.behind().compile(better.spec, store);
+                    store.compile_behind(better.spec);
                     prepared.better = Some(Box::new(better));
                 }
                 return Ok(Arc::new(prepared));

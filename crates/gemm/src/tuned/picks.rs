@@ -6,7 +6,7 @@ use std::collections::HashMap;
 use std::ffi::OsString;
 use std::io;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, Once, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use pgemm_plan::{ProblemKey, TunedChoice, TunedChoices};
 
@@ -14,7 +14,6 @@ use super::results::{Platform, Results};
 use crate::cache::DIRECTORY_VARIABLE;
 use crate::driver::DeviceProperties;
 use crate::error::Error;
-use crate::packs;
 
 /// Environment variable with a results file, or a folder of them, to use instead of
 /// [`install_folder`]; `off` for none.
@@ -59,32 +58,12 @@ impl Picks {
 
     /// The choices for a device from the location in the environment variable [`VARIABLE`], or from
     /// [`install_folder`]. They are read once per process and device. One warning then lists the
-    /// ignored files. The choices of [packs] that are valid for the device are added.
+    /// ignored files.
     pub fn from_environment(device: &DeviceProperties) -> Arc<Picks> {
-        let own = match source() {
+        match source() {
             Some(source) => Picks::shared(source, device),
             None => Arc::default(),
-        };
-        let packs = packs::loaded();
-        if packs.iter().all(|pack| pack.notes.results.is_empty()) {
-            return own;
         }
-        let (mut picks, here) = (Picks::clone(&own), Platform::of(device));
-        for pack in packs {
-            let (valid, others): (Vec<Results>, Vec<_>) = pack
-                .notes
-                .results
-                .into_iter()
-                .partition(|results| results.platform.differences(&here).is_empty());
-            if let (true, Some(other)) = (valid.is_empty(), others.into_iter().next()) {
-                let differences = other.platform.differences(&here);
-                let why = Error::ForeignResults { path: pack.path, differences };
-                static WARNED: Once = Once::new();
-                WARNED.call_once(|| tracing::warn!("ignoring autotune results of a pack: {why}"));
-            }
-            valid.into_iter().for_each(|results| picks.add(results));
-        }
-        Arc::new(picks)
     }
 
     /// The choices in `source`, read by the first call of this process.
@@ -120,7 +99,8 @@ impl Picks {
         self.0.is_empty()
     }
 
-    fn add(&mut self, results: Results) {
+    /// Adds results. Of several choices for one problem, the latest counts.
+    pub(crate) fn add(&mut self, results: Results) {
         for result in results.problems {
             let later = self.0.get(&result.key).is_none_or(|known| known.date <= result.date);
             if later {
