@@ -98,7 +98,7 @@ impl KernelStore {
                 specs.into_iter().for_each(|spec| store.load_behind(spec));
             }
         };
-        self.behind.compile(spec, |receiver| drop(thread::spawn(|| work(receiver))));
+        self.behind.compile(spec, |receiver| drop(thread::spawn(move || work(receiver))));
     }
 
     fn load_behind(&self, spec: Spec) {
