@@ -9,6 +9,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::Receiver;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
+use std::time::Instant;
 
 use pgemm_ir::{CtaShape, Kernel};
 use pgemm_kernels::{GemmKernel, RepackKernel, RepackSignature, RepackSpec, Signature, Spec};
@@ -196,10 +197,19 @@ impl KernelStore {
         let name = spec.to_string();
         // A launch of a single CTA may ask for the most shared memory.
         let smem_bytes = |shape: CtaShape| spec.launch_smem(shape.smem_bytes, 1, 1);
+        let begin = Instant::now();
         if let Some(module) = self.load_assembled(&name) {
+            let of_module = begin.elapsed();
             let signature = Signature::of(spec)?;
+            let of_signature = begin.elapsed() - of_module;
             let function = module.function(&signature.name, smem_bytes(signature.shape))?;
-            return Ok((self.loaded(signature, function, true)?, Outcome::Assembled));
+            let loaded = self.loaded(signature, function, true)?;
+            tracing::debug!(
+                "{name} was loaded in {:?}: {of_module:?} for the cubin, {of_signature:?} for its \
+                 signature",
+                begin.elapsed()
+            );
+            return Ok((loaded, Outcome::Assembled));
         }
         let GemmKernel { signature, kernel } = GemmKernel::build(spec)?;
         let (compiled, outcome) = self.compile(&name, &kernel, smem_bytes(signature.shape))?;
@@ -223,7 +233,9 @@ impl KernelStore {
         if self.compiles_all {
             return None;
         }
+        let begin = Instant::now();
         let cubin = assembled::undamaged(name)?;
+        tracing::debug!("its cubin was decompressed in {:?}", begin.elapsed());
         // SAFETY: the checksums of the pack say that the cubin is what the assembler wrote.
         match unsafe { driver::load_cubin(&self.device, &cubin) } {
             Ok(module) => Some(module),

@@ -289,17 +289,19 @@ impl Candidates {
         self
     }
 
-    /// The plans with preferred kernels alone, best first. There is none if the config asks for a
-    /// kernel.
-    pub fn only(&self, preferred: &PreferredKernels) -> Vec<Plan> {
-        if self.ranking.is_none() {
-            return vec![];
-        }
+    /// The best plan with a preferred kernel that is accepted. There is none if the config asks for
+    /// a kernel. The plans are shown one after the other, best first.
+    pub fn best_preferred(
+        &self,
+        preferred: &PreferredKernels,
+        mut accept: impl FnMut(&Plan) -> bool,
+    ) -> Option<Plan> {
+        self.ranking.as_ref()?;
         let preferred = PreferredFor::new(preferred, &self.search.accesses);
         let mut ranking = self.search.ranking(Some(&preferred));
         let why = "by the heuristic, of the preferred kernels";
-        let next = || Some(self.search.next_ranked(&mut ranking, why)?.0);
-        std::iter::from_fn(next).collect()
+        let mut next = || Some(self.search.next_ranked(&mut ranking, why)?.0);
+        std::iter::from_fn(&mut next).find(|plan| accept(plan))
     }
 
     /// How many times as long as the best plan the one with a preferred kernel is estimated to

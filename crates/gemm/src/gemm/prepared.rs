@@ -268,21 +268,20 @@ impl Gemm {
         if store.has(&best.spec) {
             return Ok(None);
         }
-        let there = |config: &Config| -> Result<Vec<Plan>> {
+        let there = |config: &Config, accept: &dyn Fn(&Plan) -> bool| -> Result<Option<Plan>> {
             let device = device.properties();
             let plans = Plan::candidates_with(problem, config, device, &(), alignment)?;
-            let plans = plans.only(preferred()).into_iter();
-            Ok(plans.filter(|plan| store.has(&plan.spec)).collect())
+            Ok(plans.best_preferred(preferred(), |plan| accept(plan) && store.has(&plan.spec)))
         };
         let split = if best.split_tiles == 0 { Split::Whole } else { best.split };
-        let of_class = there(&config.clone().with_split(config.split.unwrap_or(split)))?;
+        let of_class = config.clone().with_split(config.split.unwrap_or(split));
         let summation = best.summation();
-        if let Some(plan) = of_class.into_iter().find(|plan| plan.summation() == summation) {
+        if let Some(plan) = there(&of_class, &|plan| plan.summation() == summation)? {
             return Ok(Some(StandIn { plan, better: Some(best.clone()) }));
         }
         // Nothing that is there gives the bits of the best. So the best that is there decides about
         // the bits, and what is better has to give the same.
-        let Some(plan) = there(config)?.into_iter().next() else { return Ok(None) };
+        let Some(plan) = there(config, &|_| true)? else { return Ok(None) };
         let summation = plan.summation();
         let is_usable = |other: &Plan| !store.is_unclean(&other.spec);
         let mut better = others.take(MOST_BETTER).filter(is_usable);

@@ -37,9 +37,10 @@ fn by_summation(
         let config = config.clone().with_split(split);
         let aligned = OperandAlignment::ALIGNED;
         let found = plans(problem, &config, device.properties(), &(), aligned).unwrap();
-        for plan in found.only(assembled::preferred()) {
+        found.best_preferred(assembled::preferred(), |plan| {
             classes.entry(plan.summation()).or_default().push(plan.choice());
-        }
+            false
+        });
     }
     classes
 }
