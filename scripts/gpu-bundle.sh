@@ -1,6 +1,6 @@
 #!/bin/sh
 # Builds everything that a GPU machine without Rust needs, and puts it into gpu-bundle/, which git
-# ignores. The bundle holds the script run.sh, which runs the tests, and files.tar.gz. In the
+# ignores. The bundle holds the script run.sh, which runs the tests, and files.tar.xz. In the
 # archive are the command pgemm and the hardware tests `hw` and `hw_bench` (all stripped), the C
 # library and the source of its test, and the Python wheel and its tests.
 #
@@ -69,10 +69,11 @@ fi
 scripts/test-python.sh --wheel "$bundle/python"
 cp -r crates/python/tests/*.py "$bundle/python/"
 
-tar -C "$bundle" -czf "$target/files.tar.gz" .
+# All binaries hold the same kernels, which are stored once if the window is large enough.
+tar -C "$bundle" -cf - . | xz -T2 --lzma2=preset=3,dict=192MiB >"$target/files.tar.xz"
 rm -rf "$bundle"
 mkdir "$bundle"
-mv "$target/files.tar.gz" "$bundle/"
+mv "$target/files.tar.xz" "$bundle/"
 
 cat >"$bundle/run.sh" <<'RUN'
 #!/bin/sh
@@ -83,13 +84,13 @@ cat >"$bundle/run.sh" <<'RUN'
 #   because these kernels take long to compile.
 # - The module `c` is the test of the C library. It needs g++ and the CUDA toolkit in $CUDA_HOME
 #   (default /usr/local/cuda).
-# - The module `unpack` only unpacks files.tar.gz, which every other module does first.
+# - The module `unpack` only unpacks files.tar.xz, which every other module does first.
 # - The module `sanitizer` needs compute-sanitizer, of the CUDA toolkit.
 # - The module `installed` tests the library that CMake installed.
 # - The module `python` holds the tests of the Python module. They need $PYTHON (default python3)
 #   with PyTorch and pytest.
 cd "$(dirname "$0")" || exit 1
-[ -x pgemm ] || tar -xzf files.tar.gz || exit 1
+[ -x pgemm ] || tar -xJf files.tar.xz || exit 1
 export PGEMM_REQUIRE_GPU=1
 processes=${PROCESSES:-16}
 catalogue=gemm::every_kernel_of_the_catalogue
