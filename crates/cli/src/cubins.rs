@@ -276,8 +276,8 @@ fn write_pack(
     Ok(())
 }
 
-/// Kernels of a group in the pack. The first product with a kernel waits for those before it in its
-/// group to be decompressed, so those of linear layers are in smaller groups, and take more space.
+/// Kernels of a group in the pack. The first product with a kernel waits for others of its group to
+/// be decompressed, so those of linear layers are in smaller groups, and take more space.
 pub const GROUP_OF_LAYERS: usize = 16;
 const GROUP: usize = 96;
 

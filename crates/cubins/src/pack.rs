@@ -18,7 +18,7 @@
 
 use std::borrow::Cow;
 use std::fmt;
-use std::io::{self, BufRead, Read};
+use std::io::{self, Read};
 use std::ops::Range;
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -230,8 +230,8 @@ impl Pack {
         self.entries.binary_search_by(|entry| self.text(&entry.name).cmp(name)).ok()
     }
 
-    /// The bytes at a place in a group. A group is decompressed as far as it is needed, and then
-    /// goes on from there.
+    /// The bytes at a place in a group. A group of LZMA2 is decompressed as far as it is needed, and
+    /// then goes on from there; one of Zstandard is decompressed at once, which is faster.
     fn decompress(&self, number: u32, place: &Range<usize>) -> io::Result<Vec<u8>> {
         let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
         let known = kept.iter().position(|(kept, _)| *kept == number);
@@ -264,12 +264,18 @@ struct Cubins {
 
 impl Cubins {
     fn new(group: &Group, pack: &Arc<Cow<'static, [u8]>>) -> io::Result<Cubins> {
-        let compressed = Compressed { pack: pack.clone(), place: group.compressed.clone() };
-        let rest: Box<dyn Read + Send> = match group.compression {
-            Compression::Zstandard => Box::new(zstd::Decoder::with_buffer(compressed)?),
-            Compression::Lzma2 => Box::new(Lzma2Reader::new(compressed, group.bytes, None)),
-        };
-        Ok(Cubins { bytes: Vec::with_capacity(group.bytes as usize), rest })
+        let (compressed, length) = (group.compressed.clone(), group.bytes as usize);
+        Ok(match group.compression {
+            Compression::Zstandard => {
+                let bytes = zstd::bulk::decompress(&pack[compressed], length)?;
+                Cubins { bytes, rest: Box::new(io::empty()) }
+            }
+            Compression::Lzma2 => {
+                let compressed = Compressed { pack: pack.clone(), place: compressed };
+                let rest = Box::new(Lzma2Reader::new(compressed, group.bytes, None));
+                Cubins { bytes: Vec::with_capacity(length), rest }
+            }
+        })
     }
 
     fn get(&mut self, place: &Range<usize>) -> io::Result<&[u8]> {
@@ -292,20 +298,10 @@ struct Compressed {
     place: Range<usize>,
 }
 
-impl BufRead for Compressed {
-    fn fill_buf(&mut self) -> io::Result<&[u8]> {
-        Ok(&self.pack[self.place.clone()])
-    }
-
-    fn consume(&mut self, count: usize) {
-        self.place.start += count;
-    }
-}
-
 impl Read for Compressed {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
-        let count = self.fill_buf()?.read(buffer)?;
-        self.consume(count);
+        let count = (&self.pack[self.place.clone()]).read(buffer)?;
+        self.place.start += count;
         Ok(count)
     }
 }

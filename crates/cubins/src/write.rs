@@ -19,8 +19,8 @@ const WINDOW: u32 = 24;
 pub struct Group<'k> {
     /// How.
     pub compression: Compression,
-    /// The names of kernels, with their cubins. They should be similar. For the use of a kernel,
-    /// those before it are decompressed too.
+    /// The names of kernels, with their cubins. They should be similar. For the first use of a
+    /// kernel, those before it are decompressed too, and with Zstandard all of them.
     pub kernels: &'k [(String, Vec<u8>)],
 }
 

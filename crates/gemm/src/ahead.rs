@@ -31,14 +31,22 @@ pub(crate) fn compile(specs: &[Spec], device: u32, fewest: usize) {
     let Some(program) = program().filter(|_| is_worthwhile) else {
         return;
     };
-    // Wide tiles take the longest, so that those of one process should not all be wide.
+    // Large tiles take the longest. They are dealt out to and fro, so that all processes have about
+    // as much to do.
     let mut specs = specs.to_vec();
     specs.sort_by_key(|spec| Reverse(spec.tile.m * spec.tile.n));
-    let start = |part: usize| -> Option<Child> {
+    let mut parts = vec![vec![]; processes];
+    for (round, some) in specs.chunks(processes).enumerate() {
+        for (place, spec) in some.iter().enumerate() {
+            let part = if round % 2 == 0 { place } else { processes - 1 - place };
+            parts[part].push(spec.to_string());
+        }
+    }
+    let start = |part: &Vec<String>| -> Option<Child> {
         let mut command = Command::new(&program);
         command.args(["kernel", "load", "--device", &device.to_string()]);
         command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
-        command.args(specs.iter().skip(part).step_by(processes).map(Spec::to_string));
+        command.args(part);
         match command.spawn() {
             Ok(child) => Some(child),
             Err(error) => {
@@ -51,7 +59,7 @@ pub(crate) fn compile(specs: &[Spec], device: u32, fewest: usize) {
             }
         }
     };
-    let children: Vec<Child> = (0..processes).map_while(start).collect();
+    let children: Vec<Child> = parts.iter().map_while(start).collect();
     for mut child in children {
         if let Err(error) = child.wait() {
             tracing::warn!(%error, "a process that compiles kernels was lost");
