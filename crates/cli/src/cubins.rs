@@ -49,13 +49,13 @@ pub struct Choose {
     #[arg(long, default_value_t = 1)]
     seed: u64,
     /// Problems of each drawn population and type.
-    #[arg(long, default_value_t = 4000)]
+    #[arg(long, default_value_t = 3000)]
     count: usize,
     /// Share of drawn problems to cover, of all types together.
-    #[arg(long, default_value_t = 0.94)]
+    #[arg(long, default_value_t = 0.93)]
     drawn: f64,
     /// Share of the problems of models to cover.
-    #[arg(long, default_value_t = 0.985)]
+    #[arg(long, default_value_t = 0.992)]
     models: f64,
     /// Only print how many kernels there would be, and what they cover. Nothing is assembled.
     #[arg(long)]
