@@ -30,8 +30,8 @@ pub struct Args {
     /// The pack.
     #[arg(long, value_name = "FILE")]
     out: PathBuf,
-    /// Results of `pgemm autotune`, a file or a folder, with the kernels that they name. The default
-    /// is what GEMMs use on this machine, unless problems are given.
+    /// Results of `pgemm autotune`, a file or a folder, with the kernels that they name. The
+    /// default is what GEMMs use on this machine, unless problems are given.
     #[arg(long, value_name = "PATH")]
     tuned: Option<PathBuf>,
     #[command(flatten)]

@@ -7,13 +7,13 @@
 //! | format | 4 bytes, [`FORMAT`] |
 //! | length of the index | 4 bytes |
 //! | checksum of the index | 32 bytes, BLAKE3 |
-//! | index | generator, assembler; notes; number of groups, groups; number of kernels, kernels by name |
+//! | index | generator, assembler, notes; number of groups, groups; number of kernels, kernels |
 //! | groups | compressed cubins, one group after the other |
 //!
 //! Cubins are compressed in groups, since similar ones have much in common. A text has its length
-//! in 2 bytes before it, and the notes have theirs in 4. A group has the number of its [`Compression`], its compressed bytes and
-//! the bytes of its cubins (4 bytes each). A kernel has its name as a text, the number of its
-//! group, the place of its cubin in the group, the bytes of the cubin (4 bytes each), and the first
+//! in 2 bytes before it, and the notes have theirs in 4. A group has the number of its
+//! [`Compression`] in a byte, its compressed bytes and the bytes of its cubins (4 bytes each).
+//! Kernels are sorted by their names. A kernel has its name as a text, the number of its group, the place of its cubin in the group, the bytes of the cubin (4 bytes each), and the first
 //! 16 bytes of the BLAKE3 hash of the cubin. A cubin begins at a multiple of [`ALIGNMENT`].
 
 use std::borrow::Cow;
@@ -230,8 +230,8 @@ impl Pack {
         self.entries.binary_search_by(|entry| self.text(&entry.name).cmp(name)).ok()
     }
 
-    /// The bytes at a place in a group. A group of LZMA2 is decompressed as far as it is needed, and
-    /// then goes on from there; one of Zstandard is decompressed at once, which is faster.
+    /// The bytes at a place in a group. A group of LZMA2 is decompressed as far as it is needed,
+    /// and then goes on from there; one of Zstandard is decompressed at once, which is faster.
     fn decompress(&self, number: u32, place: &Range<usize>) -> io::Result<Vec<u8>> {
         let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
         let known = kept.iter().position(|(kept, _)| *kept == number);

@@ -122,8 +122,8 @@ pub fn loaded() -> Vec<LoadedPack> {
     LOADED.read().unwrap_or_else(PoisonError::into_inner).clone()
 }
 
-/// The tuned choices for a device: those of [`Picks::from_environment`], and those of packs that are
-/// valid for the device.
+/// The tuned choices for a device: those of [`Picks::from_environment`], and those of packs that
+/// are valid for the device.
 pub(crate) fn picks(device: &DeviceProperties) -> Arc<Picks> {
     let own = Picks::from_environment(device);
     let packs = loaded();

@@ -53,9 +53,9 @@ fn read() -> Result<Pack, String> {
     Ok(pack)
 }
 
-/// Begins to read and compute what first plans and first kernels need: the tables of the planner for
-/// bf16 with K-major operands, what corrects its estimates, and the index of the pack. A thread does
-/// it once, while the driver creates a context, which takes much longer.
+/// Begins to read and compute what first plans and first kernels need: the tables of the planner
+/// for bf16 with K-major operands, what corrects its estimates, and the index of the pack. A thread
+/// does it once, while the driver creates a context, which takes much longer.
 pub(crate) fn get_ready() {
     static BEGUN: Once = Once::new();
     BEGUN.call_once(|| {
