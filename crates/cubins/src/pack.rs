@@ -13,8 +13,9 @@
 //! Cubins are compressed in groups, since similar ones have much in common. A text has its length
 //! in 2 bytes before it, and the notes have theirs in 4. A group has the number of its
 //! [`Compression`] in a byte, its compressed bytes and the bytes of its cubins (4 bytes each).
-//! Kernels are sorted by their names. A kernel has its name as a text, the number of its group, the place of its cubin in the group, the bytes of the cubin (4 bytes each), and the first
-//! 16 bytes of the BLAKE3 hash of the cubin. A cubin begins at a multiple of [`ALIGNMENT`].
+//! Kernels are sorted by their names. A kernel has its name as a text, the number of its group, the
+//! place of its cubin in the group, the bytes of the cubin (4 bytes each), and the first 16 bytes
+//! of the BLAKE3 hash of the cubin. A cubin begins at a multiple of [`ALIGNMENT`].
 
 use std::borrow::Cow;
 use std::fmt;
