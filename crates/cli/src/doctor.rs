@@ -146,9 +146,13 @@ pub fn run(args: &Args) -> Result<Verdict, Failure> {
         "ptxas",
         match &ptxas {
             Some(ptxas) => {
-                format!("{} (only `pgemm kernel check` uses it)", ptxas.path().display())
+                format!(
+                    "{} (`pgemm kernel check`, `pgemm pack` and `pgemm cubins` use it)",
+                    ptxas.path().display()
+                )
             }
-            None => "none (only `pgemm kernel check` would use it)".to_owned(),
+            None => "none (`pgemm kernel check`, `pgemm pack` and `pgemm cubins` would use it)"
+                .to_owned(),
         },
     ));
     rows.push((

@@ -14,7 +14,8 @@ pub const VARIABLE: &str = "PGEMM_COMPILE";
 /// When a kernel that has to be compiled is compiled.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Compile {
-    /// As soon as a problem needs it. The problem waits for it, 0.3 to 1.3 s as a rule.
+    /// As soon as a problem needs it. The problem waits for it, some tenths of a second or
+    /// more.
     #[default]
     Now,
     /// While another kernel computes the problem: the best one that needs no compilation and gives
