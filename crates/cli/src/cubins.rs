@@ -8,11 +8,11 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use persistent_gemm::assembled::generator;
-use persistent_gemm::{Dtype, Error};
+use persistent_gemm::{Dtype, Error, files};
 use pgemm_bench::{Covering, choose_shipped, coverage};
 use pgemm_cubins::{Compression, Group};
 use pgemm_ir::OperandMajor;
-use pgemm_kernels::{GemmKernel, RepackKernel, RepackSpec, Side, Spec, WgmmaSpec};
+use pgemm_kernels::{GemmKernel, RepackKernel, RepackSpec, Spec};
 use pgemm_ptx::ptxas::Ptxas;
 use rayon::prelude::*;
 
@@ -98,6 +98,41 @@ pub struct PackArgs {
     /// The most bytes that the pack may have.
     #[arg(long, default_value_t = 9_000_000)]
     most_bytes: usize,
+    /// A folder that keeps assembled kernels, so that they are not assembled again as long as their
+    /// PTX and the assembler are the same.
+    #[arg(long, default_value = "target/cubins")]
+    kept: PathBuf,
+}
+
+/// Assembles kernels, unless the same were assembled before.
+struct Assembler {
+    ptxas: Ptxas,
+    name: String,
+    kept: PathBuf,
+}
+
+impl Assembler {
+    fn find(kept: &Path) -> Result<Assembler, Failure> {
+        let ptxas = Ptxas::find()?;
+        let name = format!("ptxas {}", ptxas.version()?);
+        let kept = kept.join(name.replace(' ', "-"));
+        fs::create_dir_all(&kept).map_err(|source| Error::Io { path: kept.clone(), source })?;
+        Ok(Assembler { ptxas, name, kept })
+    }
+
+    /// A cubin, or what the assembler spoils in it.
+    fn cubin(&self, ptx: &str) -> Result<Result<Vec<u8>, Vec<String>>, Failure> {
+        let path = self.kept.join(format!("{}.cubin", pgemm_cubins::digits(ptx)));
+        if let Ok(cubin) = fs::read(&path) {
+            return Ok(Ok(cubin));
+        }
+        let (cubin, report) = self.ptxas.cubin(ptx)?;
+        if !report.is_clean() {
+            return Ok(Err(report.findings()));
+        }
+        files::write(&path, &cubin)?;
+        Ok(Ok(cubin))
+    }
 }
 
 #[derive(clap::Args)]
@@ -139,8 +174,7 @@ fn choose(args: &Choose) -> Result<Verdict, Failure> {
         let names = specs.iter().map(Spec::to_string).collect();
         return print_coverage(names, seed + 1000, count / 4);
     }
-    let ptxas = Ptxas::find()?;
-    let assembler = format!("ptxas {}", ptxas.version()?);
+    let assembler = Assembler::find(&args.pack.kept)?;
     // The digits and cubins of kernels that the assembler takes as they are.
     let mut known: HashMap<String, (String, Vec<u8>)> = HashMap::new();
     let mut assemble = |names: &[String]| -> Result<Vec<String>, Failure> {
@@ -149,8 +183,8 @@ fn choose(args: &Choose) -> Result<Verdict, Failure> {
         let assembled = in_parallel(&new, |name| {
             progress.inc(1);
             let ptx = ptx(name)?;
-            let (cubin, report) = ptxas.cubin(&ptx)?;
-            Ok(report.is_clean().then(|| (pgemm_cubins::digits(&ptx), cubin)))
+            let cubin = assembler.cubin(&ptx)?.ok();
+            Ok(cubin.map(|cubin| (pgemm_cubins::digits(&ptx), cubin)))
         })?;
         progress.finish_and_clear();
         let mut spoilt = vec![];
@@ -161,7 +195,7 @@ fn choose(args: &Choose) -> Result<Verdict, Failure> {
             }
         }
         for name in &spoilt {
-            output::note(format_args!("{assembler} spoils {name}"));
+            output::note(format_args!("{} spoils {name}", assembler.name));
         }
         Ok(spoilt)
     };
@@ -172,7 +206,7 @@ fn choose(args: &Choose) -> Result<Verdict, Failure> {
     let specs = choose_shipped(&covering, spoilt, |done| output::note(&done))?;
     let repacks: Vec<String> = RepackSpec::all().map(|spec| spec.name()).collect();
     if let Some(name) = assemble(&repacks)?.first() {
-        return Err(format!("{assembler} spoils {name}").into());
+        return Err(format!("{} spoils {name}", assembler.name).into());
     }
     let mut names: Vec<String> = specs.iter().map(Spec::to_string).chain(repacks).collect();
     names.sort();
@@ -189,7 +223,7 @@ fn choose(args: &Choose) -> Result<Verdict, Failure> {
     }
     write(&args.out, list.as_bytes())?;
     output::note(format_args!("{} kernels in {}", names.len(), args.out.display()));
-    write_pack(kernels, &assembler, &args.pack)?;
+    write_pack(kernels, &assembler.name, &args.pack)?;
     print_coverage(names, seed + 1000, count / 4)
 }
 
@@ -229,8 +263,7 @@ fn print_coverage(names: Vec<String>, seed: u64, count: usize) -> Result<Verdict
 }
 
 fn assemble(args: &Assemble) -> Result<Verdict, Failure> {
-    let ptxas = Ptxas::find()?;
-    let assembler = format!("ptxas {}", ptxas.version()?);
+    let assembler = Assembler::find(&args.pack.kept)?;
     let list = read(&args.list)?;
     let progress = output::progress(list.len());
     let kernels = in_parallel(&list, |(name, digits)| {
@@ -238,35 +271,37 @@ fn assemble(args: &Assemble) -> Result<Verdict, Failure> {
         if pgemm_cubins::digits(&ptx) != *digits {
             return Err(stale(name));
         }
-        let (cubin, report) = ptxas.cubin(&ptx)?;
-        if !report.is_clean() {
-            return Err(
-                format!("{assembler} spoils {name}: {}", report.findings().join(", ")).into()
-            );
-        }
+        let cubin = assembler.cubin(&ptx)?;
         progress.inc(1);
-        Ok((name.clone(), cubin))
+        match cubin {
+            Ok(cubin) => Ok((name.clone(), cubin)),
+            Err(findings) => {
+                let (assembler, findings) = (&assembler.name, findings.join(", "));
+                Err(format!("{assembler} spoils {name}: {findings}").into())
+            }
+        }
     })?;
     progress.finish_and_clear();
-    write_pack(kernels, &assembler, &args.pack)?;
+    write_pack(kernels, &assembler.name, &args.pack)?;
     Ok(Verdict::Fine)
 }
 
 /// Packs kernels, and writes the pack unless it is too large for a release.
 fn write_pack(
-    mut kernels: Vec<(String, Vec<u8>)>,
+    kernels: Vec<(String, Vec<u8>)>,
     assembler: &str,
     args: &PackArgs,
 ) -> Result<(), Failure> {
     let bytes: usize = kernels.iter().map(|(_, cubin)| cubin.len()).sum();
     output::note(format_args!("{} kernels of {bytes} bytes, which are packed now", kernels.len()));
-    kernels.sort_by_cached_key(|(name, _)| (!is_of_linear_layers(name), likeness(name)));
-    let of_layers = kernels.partition_point(|(name, _)| is_of_linear_layers(name));
-    let (of_layers, others) = kernels.split_at(of_layers);
-    let group = |compression| move |kernels| Group { compression, kernels };
-    let of_layers = of_layers.chunks(GROUP_OF_LAYERS).map(group(Compression::Zstandard));
-    let groups = of_layers.chain(others.chunks(GROUP).map(group(Compression::Lzma2)));
-    let pack = pgemm_cubins::write(&groups.collect::<Vec<_>>(), generator(), assembler, &[])?;
+    let (of_layers, others) = kernels.into_iter().partition(|(name, _)| is_of_linear_layers(name));
+    let of_layers = pgemm_cubins::alike(of_layers, GROUP_OF_LAYERS);
+    let others = pgemm_cubins::alike(others, GROUP);
+    let of_layers =
+        of_layers.iter().map(|kernels| Group { compression: Compression::Zstandard, kernels });
+    let others = others.iter().map(|kernels| Group { compression: Compression::Lzma2, kernels });
+    let groups: Vec<Group> = of_layers.chain(others).collect();
+    let pack = pgemm_cubins::write(&groups, generator(), assembler, &[])?;
     if pack.len() > args.most_bytes {
         let (length, most) = (pack.len(), args.most_bytes);
         return Err(format!("the pack has {length} bytes, and may have {most}").into());
@@ -278,8 +313,8 @@ fn write_pack(
 
 /// Kernels of a group in the pack. The first product with a kernel waits for others of its group to
 /// be decompressed, so those of linear layers are in smaller groups, and take more space.
-pub const GROUP_OF_LAYERS: usize = 16;
-const GROUP: usize = 96;
+pub const GROUP_OF_LAYERS: usize = 8;
+const GROUP: usize = 64;
 
 /// Whether a kernel multiplies operands as in the linear layers of today's models: both K-major, of
 /// floating-point types of 16 or 8 bits.
@@ -289,26 +324,6 @@ fn is_of_linear_layers(name: &str) -> bool {
         is_short && spec.majors() == (OperandMajor::K, OperandMajor::K)
     };
     name.parse().is_ok_and(is_of_layers)
-}
-
-/// A text by which similar kernels follow each other: those with the same tile, and of these those
-/// with similar types.
-pub fn likeness(name: &str) -> String {
-    let Ok(spec) = name.parse::<Spec>() else { return name.to_owned() };
-    let alike = |element| match element {
-        Dtype::F16 => Dtype::Bf16,
-        Dtype::E5m2 => Dtype::E4m3,
-        Dtype::U8 => Dtype::S8,
-        other => other,
-    };
-    let (types, tile) = (spec.operands().map(alike), spec.tile);
-    let loaders = [Side::M, Side::N].map(|side| spec.loader(side));
-    let promotion = spec.wgmma().and_then(WgmmaSpec::promotion);
-    let (consumers, schedule) = (spec.consumers(), spec.schedule());
-    format!(
-        "{types:?} {loaders:?} {promotion:?} {:03} {:03} {consumers} {schedule:?} {:03} {name}",
-        tile.m, tile.k, tile.n
-    )
 }
 
 fn check(args: &Check) -> Result<Verdict, Failure> {

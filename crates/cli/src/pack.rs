@@ -11,7 +11,7 @@ use pgemm_cubins::{Compression, Group};
 use pgemm_kernels::RepackSpec;
 use pgemm_ptx::ptxas::Ptxas;
 
-use crate::cubins::{GROUP_OF_LAYERS, in_parallel, likeness, ptx};
+use crate::cubins::{GROUP_OF_LAYERS, in_parallel, ptx};
 use crate::failure::Failure;
 use crate::layers::{self, ProblemArgs};
 use crate::usage::UsageError;
@@ -67,13 +67,14 @@ pub fn run(args: &Args) -> Result<Verdict, Failure> {
     }
     names.extend(RepackSpec::all().map(|spec| spec.name()));
     let names: Vec<String> = names.into_iter().collect();
-    let Cubins { mut kernels, assemblers, assembled, spoilt } = cubins(&names)?;
+    let Cubins { kernels, assemblers, assembled, spoilt } = cubins(&names)?;
+    let count = kernels.len();
     for name in &spoilt {
         output::note(format_args!("{name} is left out: the assembler spoils it"));
     }
-    kernels.sort_by_cached_key(|(name, _)| likeness(name));
+    let alike = pgemm_cubins::alike(kernels, GROUP_OF_LAYERS);
     let group = |kernels| Group { compression: Compression::Zstandard, kernels };
-    let groups: Vec<Group> = kernels.chunks(GROUP_OF_LAYERS).map(group).collect();
+    let groups: Vec<Group> = alike.iter().map(|kernels| group(kernels)).collect();
     let assemblers = assemblers.into_iter().collect::<Vec<_>>().join(", ");
     let notes = files::indented(&Notes::new(results))?;
     let pack = pgemm_cubins::write(&groups, assembled::generator(), &assemblers, &notes)?;
@@ -83,7 +84,7 @@ pub fn run(args: &Args) -> Result<Verdict, Failure> {
         output::json(&serde_json::json!({
             "path": args.out,
             "bytes": pack.len(),
-            "kernels": kernels.len(),
+            "kernels": count,
             "assembled_now": assembled,
             "left_out": spoilt,
             "tuned_problems": tuned,
@@ -95,7 +96,7 @@ pub fn run(args: &Args) -> Result<Verdict, Failure> {
     }
     output::properties(&[
         ("pack", format!("{}, {}", args.out.display(), output::bytes(pack.len() as u64))),
-        ("kernels", format!("{}, {assembled} of them assembled now", kernels.len())),
+        ("kernels", format!("{count}, {assembled} of them assembled now")),
         ("assembler", assemblers),
         ("tuned problems", tuned.to_string()),
         ("other problems", format!("{problems}, planned for {kind}")),

@@ -6,9 +6,11 @@
 //! generator are not used: the name of a kernel says what it computes, and not with which
 //! parameters it is launched.
 
+mod alike;
 mod pack;
 mod write;
 
+pub use alike::alike;
 pub use pack::{Compression, Pack, PackError};
 pub use write::{Group, write};
 

@@ -5,6 +5,7 @@ use std::sync::{LazyLock, Once};
 use std::thread;
 
 use pgemm_cubins::Pack;
+use pgemm_kernels::Signature;
 use pgemm_plan::{
     Config, Element, Major, OperandAlignment, Plan, PreferredKernels, Problem, USUAL_SMS,
 };
@@ -54,8 +55,8 @@ fn read() -> Result<Pack, String> {
 }
 
 /// Begins to read and compute what first plans and first kernels need: the tables of the planner
-/// for bf16 with K-major operands, what corrects its estimates, and the index of the pack. A thread
-/// does it once, while the driver creates a context, which takes much longer.
+/// for bf16 with K-major operands, what corrects its estimates, the index of the pack, and the code
+/// of all that. A thread does it once, while the driver creates a context, which takes much longer.
 pub(crate) fn get_ready() {
     static BEGUN: Once = Once::new();
     BEGUN.call_once(|| {
@@ -65,7 +66,8 @@ pub(crate) fn get_ready() {
             let problem = Problem::new(4096, 4096, 4096, Major::K, Major::K);
             let (config, aligned) = (Config::new(Element::Bf16), OperandAlignment::ALIGNED);
             if let Ok(plans) = Plan::candidates_with(&problem, &config, USUAL_SMS, &(), aligned) {
-                plans.prefer(preferred()).next();
+                let plan = plans.prefer(preferred()).next();
+                plan.map(|plan| Signature::of(&plan.spec));
             }
         };
         // Without a thread, the first plan does it.

@@ -194,7 +194,8 @@ where
             let params = Params::<Quantity>::new(b);
             let launch = LaunchParameters::<R>::declare(&params, spec, &boxes);
             let scheduler = launch.scheduler.placed();
-            let mainloop = WgmmaMainloop::<S>::declare(b, spec, wgmma, scheduler.in_cluster())?;
+            let cta = scheduler.in_cluster();
+            let mainloop = WgmmaMainloop::<S>::declare(b, spec, wgmma, tiles, cta)?;
             let output = StagedOutput::declare(b, spec, sums_layout(spec)?, launch.scales)?;
             // Workers that share a tile reduce only one set of sums.
             let fixup = (spec.accumulator_sets() == 1).then(|| {
@@ -208,7 +209,7 @@ where
         WorkSource::Queue => {
             let params = Params::<QueueQuantity>::new(b);
             let source = QueueSource::<R>::declare(&params, spec, boxes);
-            let mainloop = WgmmaMainloop::<S>::declare(b, spec, wgmma, None)?;
+            let mainloop = WgmmaMainloop::<S>::declare(b, spec, wgmma, tiles, None)?;
             let output = StagedOutput::declare(b, spec, sums_layout(spec)?, None)?;
             let output = StagedTiles { b, output, fixup: None };
             let parameters = params.into_quantities().into_iter().map(Parameter::Queue);

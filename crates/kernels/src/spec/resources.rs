@@ -56,8 +56,10 @@ const DMMA_MANY_SUMS: u32 = 128;
 const DMMA_OTHER_OF_MANY_SUMS: u32 = 32;
 
 /// Up to so many registers of A's fragments, ptxas 13.0 loads half of the next step's fragments
-/// ahead. It loads all of them ahead if there are more, such as those of 112 rows.
+/// ahead. It loads all of them ahead if there are more, such as those of 112 rows; where two CTAs
+/// share an SM, those of 96 rows too.
 const DMMA_HALVED_FRAGMENTS: u32 = 48;
+const DMMA_HALVED_FRAGMENTS_OF_PAIR: u32 = 40;
 
 /// Registers of a thread of a direct kernel besides its sums and the loads of one step, and how
 /// many more it needs for each step of a stage. With as many CTAs on an SM as these allow, ptxas
@@ -472,7 +474,11 @@ impl Spec {
         };
         let accumulators = dmma.sums(self.tile);
         let many_sums = self.consumers() == 1 && accumulators >= DMMA_MANY_SUMS;
-        let next_of_a = if a > DMMA_HALVED_FRAGMENTS { a } else { a / 2 };
+        let halved = match self.working_ctas_per_sm() {
+            1 => DMMA_HALVED_FRAGMENTS,
+            _ => DMMA_HALVED_FRAGMENTS_OF_PAIR,
+        };
+        let next_of_a = if a > halved { a } else { a / 2 };
         self.register_resources(RegisterUse {
             accumulators,
             turn_stages: 0,

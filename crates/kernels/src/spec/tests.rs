@@ -397,6 +397,8 @@ fn f64_tiles_that_were_spilled_are_refused() {
         "f64-kk-f64-128x64x16-s2-w2x2-k8-egelu",
         "f64-kn-f64-112x128x16-s2-w1x8-k8",
         "f64-kk-f64-256x32x16-s2-w4x1-k8",
+        "f64-mk-f64-192x32x16-s3-w2x2-k8",
+        "f64-mn-f64-96x64x16-s3-w1x4-k8",
     ] {
         let error = name.parse::<Spec>().unwrap().validate().unwrap_err();
         assert!(matches!(error, SpecError::Registers { .. }), "{name}: {error}");

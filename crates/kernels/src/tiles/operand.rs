@@ -184,16 +184,33 @@ impl OperandTile {
         self.offset_bytes(&self.layout()?, mn, k)
     }
 
+    /// The byte offsets of the MMA operands that start at these depths, for each of these lines
+    /// along M or N, and the descriptor by which wgmma reads them.
+    pub(crate) fn operands(
+        &self,
+        lines: impl Iterator<Item = u32>,
+        depths: &[u32],
+    ) -> Result<(Vec<Vec<u32>>, DescriptorLayout), CuteError> {
+        let layout = self.layout()?;
+        let of_line = |mn| {
+            depths.iter().map(|&k| self.offset_bytes(&layout, mn, k)).collect::<Result<_, _>>()
+        };
+        Ok((lines.map(of_line).collect::<Result<_, _>>()?, self.descriptor_of(&layout)?))
+    }
+
     /// The descriptor by which wgmma reads the tile. It has the strides between the layout's atoms.
     /// CuTe's canonical forms, in 16-byte units, are `((8,n),2):((span,SBO),1)` for K-major tiles
     /// and `((span,n),(8,k)):((1,LBO),(span,SBO))` for MN-major tiles.
     pub fn descriptor(&self) -> Result<DescriptorLayout, CuteError> {
-        let layout = self.layout()?;
+        self.descriptor_of(&self.layout()?)
+    }
+
+    fn descriptor_of(&self, layout: &Layout) -> Result<DescriptorLayout, CuteError> {
         let (stride, leading) = match self.major {
-            OperandMajor::K => (self.stride_along(&layout, 0, ATOM_LINES)?, 0),
+            OperandMajor::K => (self.stride_along(layout, 0, ATOM_LINES)?, 0),
             OperandMajor::Mn => (
-                self.stride_along(&layout, 1, ATOM_LINES)?,
-                self.stride_along(&layout, 0, self.span())?,
+                self.stride_along(layout, 1, ATOM_LINES)?,
+                self.stride_along(layout, 0, self.span())?,
             ),
         };
         Ok(DescriptorLayout {

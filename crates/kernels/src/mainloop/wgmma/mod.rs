@@ -21,7 +21,7 @@ use crate::coordinates::{CtaPlace, Segment};
 use crate::operands::Operands;
 use crate::quantity::Side;
 use crate::spec::{Schedule, Spec, Summation, Terms, WgmmaSpec};
-use crate::tiles::operand::OperandTile;
+use crate::tiles::operand::{OperandTile, StageTile};
 use promotion::Promoted;
 use registers::RegisterReader;
 
@@ -81,15 +81,13 @@ struct DescriptorReader {
 impl DescriptorReader {
     /// A reader for MMAs that begin at these depths, over `blocks` blocks of 64 rows.
     fn new(tile: OperandTile, depths: &[u32], blocks: u32) -> Result<Self, CuteError> {
-        let block_offsets =
-            |block: u32| depths.iter().map(|&k| tile.operand_offset(64 * block, k)).collect();
-        let offsets = (0..blocks).map(block_offsets).collect::<Result<_, CuteError>>()?;
-        Ok(DescriptorReader { descriptor: tile.descriptor()?, offsets })
+        let (offsets, descriptor) = tile.operands((0..blocks).map(|block| 64 * block), depths)?;
+        Ok(DescriptorReader { descriptor, offsets })
     }
 }
 
 impl<'k, S: AtomicSum> WgmmaMainloop<'k, S> {
-    /// Declares the operands and the ring.
+    /// Declares the operands, whose tiles are these, and the ring.
     ///
     /// # Errors
     /// The layout algebra refuses a tile.
@@ -97,12 +95,12 @@ impl<'k, S: AtomicSum> WgmmaMainloop<'k, S> {
         b: &'k KernelBuilder,
         spec: &Spec,
         wgmma: &WgmmaSpec,
+        tiles: Vec<StageTile>,
         cta: Option<CtaPlace<'k>>,
     ) -> Result<Self, CuteError> {
         let (a_tile, b_tile) = (spec.a_tile(), spec.b_tile());
         let sides: Vec<Side> = wgmma.operands().into_iter().map(|(_, side)| side).collect();
-        let tiles = sides.iter().map(|side| Ok((*side, spec.operand_tile(*side).staged()?)));
-        let tiles = tiles.collect::<Result<Vec<_>, CuteError>>()?;
+        let tiles = sides.iter().copied().zip(tiles).collect();
         let operands = Operands::declare(b, spec, tiles, spec.parts() * 4, cta);
         let atom = MmaAtom {
             n: spec.tile.n,
