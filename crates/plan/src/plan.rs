@@ -224,6 +224,16 @@ impl Plan {
     }
 }
 
+/// The best of the preferred kernels that were ranked with the others is taken without a look at
+/// the rest if it is estimated to take at most so many times as long as the best of all. The
+/// preferred kernels that are picked in place of others are then estimated to take 1.96 % longer
+/// than the best in bf16 instead of 1.94 %, and 1.4 and 1.5 % instead of 1.25 and 1.24 % in e4m3
+/// and f64 (1500 drawn problems each, a one-off program). With 1.05 it would be 2.2 % in bf16.
+const TAKEN_AT_ONCE: f64 = 1.02;
+
+/// Why a preferred kernel was picked.
+const PREFERRED: &str = "by the heuristic, of the preferred kernels";
+
 /// Plans for a problem, best first. The first is computed at once, the others on demand.
 pub struct Candidates {
     search: Search,
@@ -274,19 +284,33 @@ impl Candidates {
     /// [`NEAR_THE_BEST`] times as long as the best of all. A tuned plan and plans that the config
     /// asks for stay first.
     pub fn prefer(mut self, preferred: &PreferredKernels) -> Candidates {
-        let is_preferred = |plan: &Plan| preferred.contains(&plan.spec);
-        if self.ranking.is_none() || self.tuned.is_some() || self.first.iter().any(is_preferred) {
-            return self;
-        }
-        let preferred = PreferredFor::new(preferred, &self.search.accesses);
-        let mut ranking = self.search.ranking(Some(&preferred));
-        let why = "by the heuristic, of the preferred kernels";
-        let found = self.search.next_ranked(&mut ranking, why);
-        let near = found.filter(|(_, cycles)| *cycles <= NEAR_THE_BEST * self.least);
-        if let Some((plan, cycles)) = near {
+        if self.tuned.is_none()
+            && let Some((plan, cycles)) = self.best_near_the_best(preferred)
+        {
             (self.preferred, self.cost) = (Some(plan), cycles / self.least);
         }
         self
+    }
+
+    /// The best plan with a preferred kernel, if another comes first and this one is near it. One
+    /// that is very near it and was ranked with the others is taken at once. Else preferred ones
+    /// are ranked alone, which takes half as long as all.
+    fn best_near_the_best(&self, preferred: &PreferredKernels) -> Option<(Plan, f64)> {
+        let Candidates { search, ranking, first, .. } = self;
+        let is_preferred = |plan: &Plan| preferred.contains(&plan.spec);
+        if first.iter().any(is_preferred) {
+            return None;
+        }
+        let is_near = |cycles: f64| cycles <= NEAR_THE_BEST * self.least;
+        let corrected = ranking.as_ref()?.corrected();
+        let corrected = corrected.filter(|(_, cycles)| *cycles <= TAKEN_AT_ONCE * self.least);
+        let plan = |(choice, cycles)| Some((search.legal(choice, PREFERRED)?, cycles));
+        let found = corrected.filter_map(plan).find(|(plan, _)| is_preferred(plan));
+        found.or_else(|| {
+            let preferred = PreferredFor::new(preferred, &search.accesses);
+            let first = search.next_ranked(&mut search.ranking(Some(&preferred)), PREFERRED);
+            first.filter(|(_, cycles)| is_near(*cycles))
+        })
     }
 
     /// The best plan with a preferred kernel that is accepted. There is none if the config asks for
@@ -299,8 +323,7 @@ impl Candidates {
         self.ranking.as_ref()?;
         let preferred = PreferredFor::new(preferred, &self.search.accesses);
         let mut ranking = self.search.ranking(Some(&preferred));
-        let why = "by the heuristic, of the preferred kernels";
-        let mut next = || Some(self.search.next_ranked(&mut ranking, why)?.0);
+        let mut next = || Some(self.search.next_ranked(&mut ranking, PREFERRED)?.0);
         std::iter::from_fn(&mut next).find(|plan| accept(plan))
     }
 
@@ -410,18 +433,21 @@ impl Search {
 
     /// The next plan of a ranking, with its estimated cycles.
     fn next_ranked(&self, ranking: &mut Ranking, why: &str) -> Option<(Plan, f64)> {
-        let config = &self.accesses[0].config;
         loop {
             let (choice, cycles) = ranking.next_estimated()?;
-            // The widest tiles have no registers left for an epilogue.
-            if choice.with_epilogue(config.epilogue.shape()).spec.validate().is_err() {
-                continue;
-            }
-            let raster_rows = config.raster_rows.unwrap_or(choice.raster_rows).max(1);
-            if let Some(plan) = self.plan(Choice { raster_rows, ..choice }, why) {
+            if let Some(plan) = self.legal(choice, why) {
                 return Some((plan, cycles));
             }
         }
+    }
+
+    /// The plan of a choice of the ranking, if its kernel can have the epilogue.
+    fn legal(&self, choice: Choice, why: &str) -> Option<Plan> {
+        let config = &self.accesses[0].config;
+        // The widest tiles have no registers left for an epilogue.
+        choice.with_epilogue(config.epilogue.shape()).spec.validate().ok()?;
+        let raster_rows = config.raster_rows.unwrap_or(choice.raster_rows).max(1);
+        self.plan(Choice { raster_rows, ..choice }, why)
     }
 
     /// The problem as the kernel of a choice sees it.

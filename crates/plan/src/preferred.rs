@@ -13,6 +13,9 @@ use crate::precision::Precision;
 /// The tables of keys with an epilogue. There is none if no kernel is of that kind.
 type Tables = HashMap<(Key, EpilogueShape), Option<Arc<Table>>>;
 
+/// Specs of which is remembered whether they are preferred.
+const MOST_KNOWN: usize = 1 << 14;
+
 /// Kernels that the planner prefers to others, for example since they need no compilation. It takes
 /// the best one of these if it is estimated to take at most [`NEAR_THE_BEST`] times as long as the
 /// best of all.
@@ -24,6 +27,8 @@ pub struct PreferredKernels {
     names: Vec<Cow<'static, str>>,
     /// Those of the catalogue's rule with an epilogue, which is left out of the specs of a table.
     tables: Mutex<Tables>,
+    /// Whether specs are among them that were looked up, since writing a name takes longer.
+    known: Mutex<HashMap<Spec, bool>>,
 }
 
 impl PreferredKernels {
@@ -31,13 +36,19 @@ impl PreferredKernels {
     pub fn new<N: Into<Cow<'static, str>>>(names: impl IntoIterator<Item = N>) -> PreferredKernels {
         let mut names: Vec<Cow<str>> = names.into_iter().map(N::into).collect();
         names.sort();
-        PreferredKernels { names, tables: Mutex::default() }
+        PreferredKernels { names, ..PreferredKernels::default() }
     }
 
     /// Whether the kernel of a spec is one of them.
     pub fn contains(&self, spec: &Spec) -> bool {
-        let name = spec.to_string();
-        self.names.binary_search_by(|known| (**known).cmp(&name)).is_ok()
+        let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+        if known.len() >= MOST_KNOWN {
+            known.clear();
+        }
+        *known.entry(*spec).or_insert_with(|| {
+            let name = spec.to_string();
+            self.names.binary_search_by(|known| (**known).cmp(&name)).is_ok()
+        })
     }
 
     /// The number of kernels.

@@ -274,6 +274,19 @@ impl<'r> Ranking<'r> {
         Some((least.choice(), least.cycles))
     }
 
+    /// The choices that all trees have corrected, in the order in which they come next, with their
+    /// estimated cycles.
+    pub(crate) fn corrected(&self) -> impl Iterator<Item = (Choice, f64)> {
+        let [finalists, better, ..] = &self.groups;
+        let sorted = |group: &[Estimated]| {
+            let mut group: Vec<_> =
+                group.iter().map(|found| (found.choice(), found.cycles)).collect();
+            group.sort_by(|(_, one), (_, other)| one.total_cmp(other));
+            group
+        };
+        [finalists, better].into_iter().flat_map(move |group| sorted(group))
+    }
+
     /// Whether there is no choice at all.
     pub(crate) fn is_empty(&self) -> bool {
         self.groups.iter().all(Vec::is_empty)

@@ -46,11 +46,28 @@ struct Tree {
     /// The feature that each level asks about, and its threshold. Each answer is a binary digit of
     /// the number of a leaf, the first level's the first one: 1 where the feature is above the
     /// threshold.
-    splits: [(u8, Short); DEPTH],
+    features: [u8; DEPTH],
+    thresholds: [Threshold; DEPTH],
     /// A leaf's value is this times two to the power of the shift, in units of 1 / [`UNITS`]. Bytes
     /// take the fewest lines of the cache.
     leaves: [i8; LEAVES],
     shift: u8,
+}
+
+/// A threshold, twice in 32 bits: a processor fills a vector register with 32 bits of memory
+/// without the unit that it needs to look leaves up, and with 16 bits only with it.
+#[derive(Clone, Copy)]
+struct Threshold(u32);
+
+impl Threshold {
+    fn new(Short(threshold): Short) -> Self {
+        let bits = u32::from(threshold as u16);
+        Threshold(bits << 16 | bits)
+    }
+
+    fn short(self) -> Short {
+        Short(self.0 as i16)
+    }
 }
 
 /// Units of a leaf's values in 1.
@@ -109,6 +126,7 @@ pub(crate) fn corrections<const F: usize, const N: usize, const LANES: usize>(
     if is_x86_feature_detected!("avx512bw")
         && is_x86_feature_detected!("avx512vl")
         && is_x86_feature_detected!("avx512vbmi")
+        && is_x86_feature_detected!("avx512vbmi2")
     {
         // SAFETY: This processor has these parts of AVX-512.
         return unsafe { corrections_in_avx512::<F, N, LANES>(trees, choices) };
@@ -124,38 +142,50 @@ pub(crate) fn corrections<const F: usize, const N: usize, const LANES: usize>(
 /// The same in instructions of AVX-512, which look up the leaves of many choices at once. The value
 /// of a leaf fits into 16 bits, since shifts are at most [`MOST_SHIFT`].
 #[cfg(target_arch = "x86_64")]
-#[target_feature(enable = "avx512bw,avx512vl,avx512vbmi")]
+#[target_feature(enable = "avx512bw,avx512vl,avx512vbmi,avx512vbmi2")]
 fn corrections_in_avx512<const F: usize, const N: usize, const LANES: usize>(
     Trees(trees): Trees<F>,
     choices: [&[Short; F]; N],
 ) -> [f64; N] {
     use std::arch::x86_64::{
-        _mm_cvtsi32_si128, _mm512_add_epi32, _mm512_castsi256_si512, _mm512_castsi512_si256,
-        _mm512_cvtepi8_epi16, _mm512_cvtepi16_epi8, _mm512_cvtepi16_epi32,
-        _mm512_extracti64x4_epi64, _mm512_loadu_epi8, _mm512_loadu_epi16, _mm512_permutex2var_epi8,
-        _mm512_setzero_si512, _mm512_sll_epi16, _mm512_storeu_epi32,
+        __m256i, _mm_cvtsi32_si128, _mm256_cvtepi8_epi16, _mm256_cvtepi16_epi8, _mm256_loadu_epi16,
+        _mm256_set1_epi32, _mm256_setzero_si256, _mm256_shldi_epi16, _mm256_sll_epi16,
+        _mm256_sub_epi16, _mm512_add_epi32, _mm512_castsi128_si512, _mm512_castsi512_si128,
+        _mm512_cvtepi16_epi32, _mm512_loadu_epi8, _mm512_permutex2var_epi8, _mm512_setzero_si512,
+        _mm512_storeu_epi32,
     };
 
     const { assert!(LANES <= MOST_LANES && LEAVES == 128 && MOST_SHIFT <= 8) };
-    let features = side_by_side::<F, N, LANES>(choices);
+    // Registers of 16 choices.
+    let registers = LANES.div_ceil(MOST_LANES / 2);
+    let features = side_by_side::<F, N, MOST_LANES>(choices).map(|lanes| {
+        let (halves, _) = lanes.as_chunks::<{ MOST_LANES / 2 }>();
+        // SAFETY: A half is as long as the register.
+        [0, 1].map(|half| unsafe { _mm256_loadu_epi16(halves[half].as_ptr().cast()) })
+    });
     let mut sums = [_mm512_setzero_si512(); 2];
     for tree in trees {
-        let mut places = [0; MOST_LANES];
-        places[..LANES].copy_from_slice(&tree.places(&features));
+        let mut places: [__m256i; 2] = [_mm256_setzero_si256(); 2];
+        for (feature, threshold) in tree.splits() {
+            let features = &features[usize::from(feature) % MOST_FEATURES];
+            let threshold = _mm256_set1_epi32(threshold.0 as i32);
+            for (place, feature) in places.iter_mut().zip(features).take(registers) {
+                // Neither number is negative, so the sign of the difference is the answer.
+                let below = _mm256_sub_epi16(threshold, *feature);
+                *place = _mm256_shldi_epi16::<1>(*place, below);
+            }
+        }
         let (first, others) = tree.leaves.split_at(LEAVES / 2);
-        // SAFETY: The arrays are as long as the registers.
-        let (places, first, others) = unsafe {
-            let leaves = [first, others].map(|leaves| _mm512_loadu_epi8(leaves.as_ptr()));
-            (_mm512_loadu_epi16(places.as_ptr()), leaves[0], leaves[1])
-        };
-        let places = _mm512_castsi256_si512(_mm512_cvtepi16_epi8(places));
-        let leaves = _mm512_permutex2var_epi8(first, places, others);
-        let values = _mm512_cvtepi8_epi16(_mm512_castsi512_si256(leaves));
-        let values = _mm512_sll_epi16(values, _mm_cvtsi32_si128(i32::from(tree.shift)));
-        sums[0] = _mm512_add_epi32(sums[0], _mm512_cvtepi16_epi32(_mm512_castsi512_si256(values)));
-        if LANES > MOST_LANES / 2 {
-            let values = _mm512_extracti64x4_epi64::<1>(values);
-            sums[1] = _mm512_add_epi32(sums[1], _mm512_cvtepi16_epi32(values));
+        // SAFETY: The halves are as long as the registers.
+        let [first, others] =
+            [first, others].map(|leaves| unsafe { _mm512_loadu_epi8(leaves.as_ptr()) });
+        let shift = _mm_cvtsi32_si128(i32::from(tree.shift));
+        for (sums, places) in sums.iter_mut().zip(places).take(registers) {
+            let places = _mm512_castsi128_si512(_mm256_cvtepi16_epi8(places));
+            let leaves = _mm512_permutex2var_epi8(first, places, others);
+            let values = _mm256_cvtepi8_epi16(_mm512_castsi512_si128(leaves));
+            let values = _mm512_cvtepi16_epi32(_mm256_sll_epi16(values, shift));
+            *sums = _mm512_add_epi32(*sums, values);
         }
     }
     let mut units = [[0; MOST_LANES / 2]; 2];
@@ -225,22 +255,28 @@ impl Tree {
         let (&shift, leaves) = leaves.split_first()?;
         let known = features.iter().all(|feature| usize::from(*feature) < count);
         (known && shift <= MOST_SHIFT).then(|| Tree {
-            splits: std::array::from_fn(|level| (features[level], threshold(level))),
+            features: std::array::from_fn(|level| features[level]),
+            thresholds: std::array::from_fn(|level| Threshold::new(threshold(level))),
             leaves: std::array::from_fn(|leaf| leaves[leaf] as i8),
             shift,
         })
+    }
+
+    #[inline(always)]
+    fn splits(&self) -> impl Iterator<Item = (u8, Threshold)> {
+        self.features.into_iter().zip(self.thresholds)
     }
 
     /// The numbers of the leaves that features lead to.
     #[inline(always)]
     fn places<const N: usize>(&self, features: &[[Short; N]; MOST_FEATURES]) -> [i16; N] {
         let mut places = [0; N];
-        for (feature, threshold) in self.splits {
+        for (feature, threshold) in self.splits() {
             // The numbers of all features are below that. The remainder says so to the compiler,
             // which then checks no bound.
             let features = &features[usize::from(feature) % MOST_FEATURES];
             for (place, feature) in places.iter_mut().zip(features) {
-                *place = 2 * *place + i16::from(*feature > threshold);
+                *place = 2 * *place + i16::from(*feature > threshold.short());
             }
         }
         places

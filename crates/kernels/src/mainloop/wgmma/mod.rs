@@ -8,6 +8,8 @@ mod promotion;
 mod registers;
 mod sums;
 
+use std::sync::OnceLock;
+
 use pgemm_cute::CuteError;
 use pgemm_ir::{
     Batch, DescriptorLayout, Element, KernelBuilder, MmaAtom, Pending, ReadSlot, RingCursor, Type,
@@ -54,13 +56,22 @@ pub(crate) struct WgmmaMainloop<'k, S> {
     sums: std::marker::PhantomData<S>,
 }
 
-/// The layout of the sums that the mainloop of a spec leaves.
+/// The layout of the sums that the mainloop of a spec leaves. There are two, by whether MMAs read A
+/// from shared memory or from registers, and each is computed once.
 ///
 /// # Errors
 /// No spec causes an error, since the layouts are constants.
 pub(crate) fn sums_layout(spec: &Spec) -> Result<SumsLayout, CuteError> {
-    let rows = spec.reads_a_from_registers().then(fragment::rows).transpose()?;
-    SumsLayout::new(rows.as_ref())
+    static IN_SHARED: OnceLock<SumsLayout> = OnceLock::new();
+    static IN_REGISTERS: OnceLock<SumsLayout> = OnceLock::new();
+    let from_registers = spec.reads_a_from_registers();
+    let known = if from_registers { &IN_REGISTERS } else { &IN_SHARED };
+    if let Some(layout) = known.get() {
+        return Ok(layout.clone());
+    }
+    let rows = from_registers.then(fragment::rows).transpose()?;
+    let layout = SumsLayout::new(rows.as_ref())?;
+    Ok(known.get_or_init(|| layout).clone())
 }
 
 /// The path by which a mainloop reads A.

@@ -20,6 +20,7 @@ const COLUMNS: i64 = 8;
 
 /// The sums of a block of 64 rows that a thread holds. They are quads of two rows and two
 /// neighbouring columns. Each quad lies 8 columns behind the previous one.
+#[derive(Clone)]
 pub(crate) struct SumsLayout {
     /// (thread, register) → row + 64·column.
     fragment: Layout,
