@@ -59,9 +59,6 @@ pub struct KernelStore {
     verdicts: JitCache,
     kernels: Mutex<Recent<Spec, Stored>>,
     repacks: Mutex<HashMap<RepackSpec, Arc<LoadedRepack>>>,
-    /// Resident clusters by the CTAs of a cluster and those that an SM has room for, since the
-    /// driver takes a while to count them.
-    resident: Mutex<HashMap<(u32, u32), u32>>,
     /// Kernels that are compiled while others compute.
     behind: Behind,
 }
@@ -86,7 +83,6 @@ impl KernelStore {
             verdicts: JitCache::from_environment(),
             kernels: Mutex::new(Recent::new(MOST_KERNELS)),
             repacks: Mutex::default(),
-            resident: Mutex::default(),
             behind: Behind::default(),
         }
     }
@@ -224,23 +220,11 @@ impl KernelStore {
     }
 
     fn loaded(&self, signature: Signature, function: Function, assembled: bool) -> Result<Stored> {
-        let resident_clusters = self.resident_clusters(&function, signature.shape)?;
+        let shape = signature.shape;
+        let launch = LaunchConfig::new(shape, [shape.cluster, 1, 1]);
+        let resident_clusters = driver::max_active_clusters(&function, &launch)?;
         let kernel = LoadedKernel { signature, function, resident_clusters, assembled };
         Ok(Stored::Ready(Arc::new(kernel)))
-    }
-
-    /// The number of clusters of a kernel that can be resident at the same time. It is the same for
-    /// all kernels with clusters of this size and as many CTAs on an SM.
-    fn resident_clusters(&self, function: &Function, shape: CtaShape) -> Result<u32> {
-        let launch = LaunchConfig::new(shape, [shape.cluster, 1, 1]);
-        let ctas_per_sm = driver::max_active_ctas_per_sm(function, &launch)?;
-        let known = lock(&self.resident).get(&(shape.cluster, ctas_per_sm)).copied();
-        if let Some(clusters) = known {
-            return Ok(clusters);
-        }
-        let clusters = driver::max_active_clusters(function, &launch)?;
-        lock(&self.resident).insert((shape.cluster, ctas_per_sm), clusters);
-        Ok(clusters)
     }
 
     /// A kernel that was assembled in advance. `None` if there is none, or none that this driver

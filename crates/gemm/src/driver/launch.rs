@@ -173,44 +173,33 @@ pub unsafe fn launch(
     driver.check("cuLaunchKernelEx", code)
 }
 
-/// The number of CTAs of this configuration that can be resident on an SM at the same time, as far
-/// as registers, threads and shared memory go.
-///
-/// # Errors
-/// [`LaunchError`] if the configuration does not fit the kernel, [`crate::Error::Driver`] if the
-/// call fails.
-pub fn max_active_ctas_per_sm(function: &Function, config: &LaunchConfig) -> Result<u32> {
-    config.check_for(function)?;
-    let driver = function.device().driver();
-    let _current = function.device().enter()?;
-    let mut ctas_per_sm: c_int = 0;
-    let threads = c_int::try_from(config.threads).unwrap_or(c_int::MAX);
-    // SAFETY: the function belongs to a loaded module, `ctas_per_sm` is a valid place.
-    driver.check("cuOccupancyMaxActiveBlocksPerMultiprocessor", unsafe {
-        (driver.api().cuOccupancyMaxActiveBlocksPerMultiprocessor)(
-            &mut ctas_per_sm,
-            function.handle(),
-            threads,
-            config.shared_memory_bytes as usize,
-        )
-    })?;
-    Ok(u32::try_from(ctas_per_sm).unwrap_or(0))
-}
-
 /// The number of clusters of this configuration that can be resident at the same time. A persistent
 /// kernel uses it as its grid. The SMs of a cluster are in one GPC, so the number can be less than
 /// SMs divided by cluster size.
 ///
 /// # Errors
-/// The same as for [`max_active_ctas_per_sm`].
+/// [`LaunchError`] if the configuration does not fit the kernel, [`crate::Error::Driver`] if the
+/// call fails.
 pub fn max_active_clusters(function: &Function, config: &LaunchConfig) -> Result<u32> {
-    if config.cluster == [1, 1, 1] {
-        let ctas_per_sm = max_active_ctas_per_sm(function, config)?;
-        return Ok(ctas_per_sm * function.device().properties().sm_count);
-    }
     config.check_for(function)?;
     let driver = function.device().driver();
     let _current = function.device().enter()?;
+    if config.cluster == [1, 1, 1] {
+        let mut ctas_per_sm: c_int = 0;
+        let threads = c_int::try_from(config.threads).unwrap_or(c_int::MAX);
+        // SAFETY: the function belongs to a loaded module, `ctas_per_sm` is a valid place.
+        driver.check("cuOccupancyMaxActiveBlocksPerMultiprocessor", unsafe {
+            (driver.api().cuOccupancyMaxActiveBlocksPerMultiprocessor)(
+                &mut ctas_per_sm,
+                function.handle(),
+                threads,
+                config.shared_memory_bytes as usize,
+            )
+        })?;
+        return Ok(
+            u32::try_from(ctas_per_sm).unwrap_or(0) * function.device().properties().sm_count
+        );
+    }
     let mut clusters: c_int = 0;
     // SAFETY: the function belongs to a loaded module; configuration and result place live during
     // the call.

@@ -28,7 +28,7 @@ pub use device::{ContextRef, CurrentContext, Device, DeviceProperties};
 pub use graph::Graph;
 pub(crate) use host_signal::HostSignal;
 pub use jit::{compile, compile_with_report, load_cubin};
-pub use launch::{LaunchConfig, launch, max_active_clusters, max_active_ctas_per_sm};
+pub use launch::{LaunchConfig, launch, max_active_clusters};
 pub(crate) use mailbox::Mailbox;
 pub use memory::DeviceBuffer;
 pub(crate) use memory::zero;

@@ -3,7 +3,6 @@
 
 mod tensor_maps;
 
-use std::collections::HashMap;
 use std::thread;
 
 use persistent_gemm::Error;
@@ -11,7 +10,7 @@ use persistent_gemm::cache::{CacheKey, DEFAULT_MAX_BYTES, JitCache, Outcome};
 use persistent_gemm::driver::{
     ContextRef, Device, DeviceBuffer, Driver, Event, Function, Graph, L2Promotion, LaunchConfig,
     LaunchError, Module, PreparedArguments, Stream, StreamRef, Timing, compile,
-    compile_with_report, launch, max_active_clusters, max_active_ctas_per_sm,
+    compile_with_report, launch, max_active_clusters,
 };
 use pgemm_ir::Argument;
 
@@ -301,34 +300,6 @@ fn clusters_are_launched_and_counted() {
             "{clusters} of {size}"
         );
         assert!(size > 1 || clusters == sm_count);
-    }
-}
-
-/// The library counts the resident clusters of a size once for all kernels of which an SM has room
-/// for as many CTAs.
-#[test]
-fn resident_clusters_follow_from_their_size_and_the_ctas_of_an_sm() {
-    let Some(device) = device() else { return };
-    let module = module(&device);
-    for size in [1, 2, 4, 8] {
-        let mut known: HashMap<u32, u32> = HashMap::new();
-        for (smem, threads) in
-            [(200, 1024), (180, 384), (120, 128), (100, 384), (100, 256), (60, 512), (50, 128)]
-        {
-            let shared_memory_bytes = smem << 10;
-            let function = module.function("shared_bytes", shared_memory_bytes).unwrap();
-            let config = LaunchConfig {
-                cluster: [size, 1, 1],
-                shared_memory_bytes,
-                threads,
-                ..config(16, 32)
-            };
-            let per_sm = max_active_ctas_per_sm(&function, &config).unwrap();
-            let clusters = max_active_clusters(&function, &config).unwrap();
-            let of_others = *known.entry(per_sm).or_insert(clusters);
-            assert_eq!(clusters, of_others, "{per_sm} CTAs on an SM in clusters of {size}");
-        }
-        assert!(known.len() >= 3);
     }
 }
 
