@@ -92,8 +92,22 @@ pub struct Pack {
     groups: Vec<Group>,
     /// Sorted by name.
     entries: Vec<Entry>,
+    kept: Mutex<Kept>,
+}
+
+/// What was decompressed.
+#[derive(Default)]
+struct Kept {
     /// The groups that were used last, with their numbers.
-    kept: Mutex<Vec<(u32, Cubins)>>,
+    groups: Vec<(u32, Cubins)>,
+    /// Decompresses groups of Zstandard. Its tables take a while to allocate.
+    zstandard: Option<zstd::bulk::Decompressor<'static>>,
+}
+
+impl fmt::Debug for Kept {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Kept").field("groups", &self.groups).finish_non_exhaustive()
+    }
 }
 
 #[derive(Clone, Debug)]
@@ -235,16 +249,17 @@ impl Pack {
     /// and then goes on from there; one of Zstandard is decompressed at once, which is faster.
     fn decompress(&self, number: u32, place: &Range<usize>) -> io::Result<Vec<u8>> {
         let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
-        let known = kept.iter().position(|(kept, _)| *kept == number);
+        let Kept { groups, zstandard } = &mut *kept;
+        let known = groups.iter().position(|(kept, _)| *kept == number);
         // A group that fails is not kept.
         let mut cubins = match known {
-            Some(known) => kept.remove(known).1,
-            None => Cubins::new(&self.groups[number as usize], &self.bytes)?,
+            Some(known) => groups.remove(known).1,
+            None => Cubins::new(&self.groups[number as usize], &self.bytes, zstandard)?,
         };
         let cubin = cubins.get(place)?.to_vec();
-        kept.insert(0, (number, cubins));
+        groups.insert(0, (number, cubins));
         let mut bytes = 0;
-        kept.retain(|(kept, cubins)| {
+        groups.retain(|(kept, cubins)| {
             bytes += cubins.bytes.capacity();
             *kept == number || bytes <= KEPT_BYTES
         });
@@ -264,11 +279,20 @@ struct Cubins {
 }
 
 impl Cubins {
-    fn new(group: &Group, pack: &Arc<Cow<'static, [u8]>>) -> io::Result<Cubins> {
+    fn new(
+        group: &Group,
+        pack: &Arc<Cow<'static, [u8]>>,
+        zstandard: &mut Option<zstd::bulk::Decompressor<'static>>,
+    ) -> io::Result<Cubins> {
         let (compressed, length) = (group.compressed.clone(), group.bytes as usize);
         Ok(match group.compression {
             Compression::Zstandard => {
-                let bytes = zstd::bulk::decompress(&pack[compressed], length)?;
+                let mut usable = match zstandard.take() {
+                    Some(usable) => usable,
+                    None => zstd::bulk::Decompressor::new()?,
+                };
+                let bytes = usable.decompress(&pack[compressed], length)?;
+                *zstandard = Some(usable);
                 Cubins { bytes, rest: Box::new(io::empty()) }
             }
             Compression::Lzma2 => {

@@ -26,7 +26,8 @@ pub enum Compile {
     /// types, or if the config names the kernel, does the problem wait.
     ///
     /// The driver lets no other thread load a kernel while it compiles one. So that nobody waits, a
-    /// process of the command `pgemm` compiles, if it is on `PATH` or named by `PGEMM_PROGRAM`.
+    /// process of the command `pgemm` compiles, if it is on `PATH` or named by `PGEMM_PROGRAM`. It
+    /// begins when no problem has been prepared for 0.1 s, at the latest after a second.
     Behind,
 }
 

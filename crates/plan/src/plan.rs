@@ -604,9 +604,9 @@ fn choice_for(
     let usual = || heuristic::raster_rows(&spec, plain.extents(shape.extents), device.sm_count);
     let raster_rows = config.raster_rows.or(raster).unwrap_or_else(usual).max(1);
     let choice = Choice { raster_rows, split: config.split.unwrap_or_default(), ..plain };
-    let launches = [true, false].map(|dependent_launch| Choice { dependent_launch, ..choice });
-    let cycles = launches.map(|choice| heuristic::cycles(&choice, shape, device));
-    let dependent_launch = config.dependent_launch.unwrap_or(cycles[0] <= cycles[1]);
+    let cycles =
+        |dependent_launch| heuristic::cycles(&Choice { dependent_launch, ..choice }, shape, device);
+    let dependent_launch = config.dependent_launch.unwrap_or_else(|| cycles(true) <= cycles(false));
     Choice { dependent_launch, ..choice }
 }
 

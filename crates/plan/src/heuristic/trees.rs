@@ -167,7 +167,8 @@ fn corrections_in_avx512<const F: usize, const N: usize, const LANES: usize>(
     for tree in trees {
         let mut places: [__m256i; 2] = [_mm256_setzero_si256(); 2];
         for (feature, threshold) in tree.splits() {
-            let features = &features[usize::from(feature) % MOST_FEATURES];
+            // SAFETY: Features have numbers below `F`, as `Tree::of` checks.
+            let features = unsafe { features.get_unchecked(usize::from(feature)) };
             let threshold = _mm256_set1_epi32(threshold.0 as i32);
             for (place, feature) in places.iter_mut().zip(features).take(registers) {
                 // Neither number is negative, so the sign of the difference is the answer.
