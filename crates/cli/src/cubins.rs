@@ -2,7 +2,7 @@
 
 mod compare;
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::fmt::Write as _;
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -295,12 +295,24 @@ fn write_pack(
     let bytes: usize = kernels.iter().map(|(_, cubin)| cubin.len()).sum();
     output::note(format_args!("{} kernels of {bytes} bytes, which are packed now", kernels.len()));
     let (of_layers, others) = kernels.into_iter().partition(|(name, _)| is_of_linear_layers(name));
+    let (twins, of_layers) = twins(of_layers);
     let of_layers = pgemm_cubins::alike(of_layers, GROUP_OF_LAYERS);
     let others = pgemm_cubins::alike(others, GROUP);
-    let of_layers =
-        of_layers.iter().map(|kernels| Group { compression: Compression::Zstandard, kernels });
-    let others = others.iter().map(|kernels| Group { compression: Compression::Lzma2, kernels });
-    let groups: Vec<Group> = of_layers.chain(others).collect();
+    let mut twins_of_groups = vec![vec![]; of_layers.len()];
+    for (twin, kernel) in twins {
+        let is_of = |group: &Vec<(String, _)>| group.iter().any(|(name, _)| *name == twin);
+        let group = of_layers.iter().position(is_of);
+        twins_of_groups[group.ok_or_else(|| format!("{twin} is in no group"))?].push(kernel);
+    }
+    let zstandard = |kernels, base| Group { compression: Compression::Zstandard, base, kernels };
+    let mut groups: Vec<Group> = of_layers.iter().map(|kernels| zstandard(kernels, None)).collect();
+    let with_twins = twins_of_groups.iter().enumerate().filter(|(_, twins)| !twins.is_empty());
+    groups.extend(with_twins.map(|(number, twins)| zstandard(twins, Some(number))));
+    groups.extend(others.iter().map(|kernels| Group {
+        compression: Compression::Lzma2,
+        base: None,
+        kernels,
+    }));
     let pack = pgemm_cubins::write(&groups, generator(), assembler, &[])?;
     if pack.len() > args.most_bytes {
         let (length, most) = (pack.len(), args.most_bytes);
@@ -313,8 +325,36 @@ fn write_pack(
 
 /// Kernels of a group in the pack. The first product with a kernel waits for others of its group to
 /// be decompressed, so those of linear layers are in smaller groups, and take more space.
-pub const GROUP_OF_LAYERS: usize = 8;
+pub const GROUP_OF_LAYERS: usize = 4;
 const GROUP: usize = 64;
+
+/// A kernel by its name, with its cubin.
+type Kernel = (String, Vec<u8>);
+
+/// Kernels that differ from others in nothing but their types, f16 in place of bf16 or e5m2 in
+/// place of e4m3, each with the name of the other; and all others. Twins have nearly the same
+/// instructions.
+fn twins(kernels: Vec<Kernel>) -> (Vec<(String, Kernel)>, Vec<Kernel>) {
+    let twin = |name: &str| {
+        let usual = name.split('-').map(|part| match part {
+            "f16" => "bf16",
+            "e5m2" => "e4m3",
+            part => part,
+        });
+        usual.collect::<Vec<_>>().join("-")
+    };
+    let names: HashSet<String> = kernels.iter().map(|(name, _)| name.clone()).collect();
+    let (mut twins, mut others) = (vec![], vec![]);
+    for kernel in kernels {
+        let twin = twin(&kernel.0);
+        if twin != kernel.0 && names.contains(&twin) {
+            twins.push((twin, kernel));
+        } else {
+            others.push(kernel);
+        }
+    }
+    (twins, others)
+}
 
 /// Whether a kernel multiplies operands as in the linear layers of today's models: both K-major, of
 /// floating-point types of 16 or 8 bits.

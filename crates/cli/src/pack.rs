@@ -73,7 +73,7 @@ pub fn run(args: &Args) -> Result<Verdict, Failure> {
         output::note(format_args!("{name} is left out: the assembler spoils it"));
     }
     let alike = pgemm_cubins::alike(kernels, GROUP_OF_LAYERS);
-    let group = |kernels| Group { compression: Compression::Zstandard, kernels };
+    let group = |kernels| Group { compression: Compression::Zstandard, base: None, kernels };
     let groups: Vec<Group> = alike.iter().map(|kernels| group(kernels)).collect();
     let assemblers = assemblers.into_iter().collect::<Vec<_>>().join(", ");
     let notes = files::indented(&Notes::new(results))?;

@@ -12,7 +12,8 @@
 //!
 //! Cubins are compressed in groups, since similar ones have much in common. A text has its length
 //! in 2 bytes before it, and the notes have theirs in 4. A group has the number of its
-//! [`Compression`] in a byte, its compressed bytes and the bytes of its cubins (4 bytes each).
+//! [`Compression`] in a byte; 1 plus the number of the group whose cubins it was compressed with, a
+//! former one, or 0; its compressed bytes and the bytes of its cubins (4 bytes each).
 //! Kernels are sorted by their names. A kernel has its name as a text, the number of its group, the
 //! place of its cubin in the group, the bytes of the cubin (4 bytes each), and the first 16 bytes
 //! of the BLAKE3 hash of the cubin. A cubin begins at a multiple of [`ALIGNMENT`].
@@ -27,7 +28,7 @@ use lzma_rust2::Lzma2Reader;
 
 pub(crate) const MAGIC: [u8; 8] = *b"PGEMMPAK";
 /// Raise it when the meaning of a pack changes.
-pub(crate) const FORMAT: u32 = 2;
+pub(crate) const FORMAT: u32 = 3;
 /// Magic, format, length and checksum of the index.
 pub(crate) const HEADER_BYTES: usize = 8 + 4 + 4 + blake3::OUT_LEN;
 pub(crate) const HASH_BYTES: usize = 16;
@@ -104,6 +105,59 @@ struct Kept {
     zstandard: Option<zstd::bulk::Decompressor<'static>>,
 }
 
+impl Kept {
+    /// A group, which becomes the first one. A group of LZMA2 is decompressed as far as it is
+    /// needed, and then goes on from there; one of Zstandard is decompressed at once, which is
+    /// faster.
+    fn group(&mut self, pack: &Pack, number: u32) -> io::Result<&mut Cubins> {
+        let known = self.groups.iter().position(|(kept, _)| *kept == number);
+        let cubins = match known {
+            Some(known) => self.groups.remove(known).1,
+            None => self.new_group(pack, &pack.groups[number as usize])?,
+        };
+        self.groups.insert(0, (number, cubins));
+        let mut bytes = 0;
+        self.groups.retain(|(kept, cubins)| {
+            bytes += cubins.bytes.capacity();
+            *kept == number || bytes <= KEPT_BYTES
+        });
+        Ok(&mut self.groups[0].1)
+    }
+
+    fn new_group(&mut self, pack: &Pack, group: &Group) -> io::Result<Cubins> {
+        let (compressed, length) = (group.compressed.clone(), group.bytes as usize);
+        if group.compression == Compression::Lzma2 {
+            let compressed = Compressed { pack: pack.bytes.clone(), place: compressed };
+            let rest = Box::new(Lzma2Reader::new(compressed, group.bytes, None));
+            return Ok(Cubins { bytes: Vec::with_capacity(length), rest });
+        }
+        let compressed = &pack.bytes[compressed];
+        let bytes = match group.base {
+            Some(base) => {
+                let base = &self.group(pack, base)?.bytes;
+                zstd::bulk::Decompressor::with_dictionary(base)?.decompress(compressed, length)?
+            }
+            None => {
+                let mut usable = match self.zstandard.take() {
+                    Some(usable) => usable,
+                    None => zstd::bulk::Decompressor::new()?,
+                };
+                let bytes = usable.decompress(compressed, length)?;
+                self.zstandard = Some(usable);
+                bytes
+            }
+        };
+        Ok(Cubins { bytes, rest: Box::new(io::empty()) })
+    }
+}
+
+impl Group {
+    /// Whether it can be another one's base.
+    fn is_alone(&self) -> bool {
+        self.compression == Compression::Zstandard && self.base.is_none()
+    }
+}
+
 impl fmt::Debug for Kept {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Kept").field("groups", &self.groups).finish_non_exhaustive()
@@ -113,6 +167,8 @@ impl fmt::Debug for Kept {
 #[derive(Clone, Debug)]
 struct Group {
     compression: Compression,
+    /// The group whose cubins the dictionary of Zstandard consists of.
+    base: Option<u32>,
     compressed: Range<usize>,
     bytes: u32,
 }
@@ -170,10 +226,16 @@ impl Pack {
                 [1] => Compression::Lzma2,
                 _ => return Err(PackError::Malformed { what: "a compression is unknown" }),
             };
+            let base = index.number()?.checked_sub(1);
+            if let Some(base) = base
+                && !groups.get(base as usize).is_some_and(|base| base.is_alone())
+            {
+                return Err(PackError::Malformed { what: "the base of a group is none" });
+            }
             let begin = groups.last().map_or(end, |last| last.compressed.end);
             let compressed = begin..begin.saturating_add(index.number()? as usize);
             bytes.get(compressed.clone()).ok_or(PackError::Truncated)?;
-            let group = Group { compression, compressed, bytes: index.number()? };
+            let group = Group { compression, base, compressed, bytes: index.number()? };
             if group.bytes > MOST_BYTES {
                 return Err(PackError::Malformed { what: "a group is too large" });
             }
@@ -245,25 +307,15 @@ impl Pack {
         self.entries.binary_search_by(|entry| self.text(&entry.name).cmp(name)).ok()
     }
 
-    /// The bytes at a place in a group. A group of LZMA2 is decompressed as far as it is needed,
-    /// and then goes on from there; one of Zstandard is decompressed at once, which is faster.
+    /// The bytes at a place in a group.
     fn decompress(&self, number: u32, place: &Range<usize>) -> io::Result<Vec<u8>> {
         let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
-        let Kept { groups, zstandard } = &mut *kept;
-        let known = groups.iter().position(|(kept, _)| *kept == number);
-        // A group that fails is not kept.
-        let mut cubins = match known {
-            Some(known) => groups.remove(known).1,
-            None => Cubins::new(&self.groups[number as usize], &self.bytes, zstandard)?,
-        };
-        let cubin = cubins.get(place)?.to_vec();
-        groups.insert(0, (number, cubins));
-        let mut bytes = 0;
-        groups.retain(|(kept, cubins)| {
-            bytes += cubins.bytes.capacity();
-            *kept == number || bytes <= KEPT_BYTES
-        });
-        Ok(cubin)
+        let cubin = kept.group(self, number)?.get(place).map(<[u8]>::to_vec);
+        if cubin.is_err() {
+            // A group that fails is not kept.
+            kept.groups.remove(0);
+        }
+        cubin
     }
 
     fn text(&self, place: &Range<usize>) -> &str {
@@ -279,30 +331,6 @@ struct Cubins {
 }
 
 impl Cubins {
-    fn new(
-        group: &Group,
-        pack: &Arc<Cow<'static, [u8]>>,
-        zstandard: &mut Option<zstd::bulk::Decompressor<'static>>,
-    ) -> io::Result<Cubins> {
-        let (compressed, length) = (group.compressed.clone(), group.bytes as usize);
-        Ok(match group.compression {
-            Compression::Zstandard => {
-                let mut usable = match zstandard.take() {
-                    Some(usable) => usable,
-                    None => zstd::bulk::Decompressor::new()?,
-                };
-                let bytes = usable.decompress(&pack[compressed], length)?;
-                *zstandard = Some(usable);
-                Cubins { bytes, rest: Box::new(io::empty()) }
-            }
-            Compression::Lzma2 => {
-                let compressed = Compressed { pack: pack.clone(), place: compressed };
-                let rest = Box::new(Lzma2Reader::new(compressed, group.bytes, None));
-                Cubins { bytes: Vec::with_capacity(length), rest }
-            }
-        })
-    }
-
     fn get(&mut self, place: &Range<usize>) -> io::Result<&[u8]> {
         let missing = place.end.saturating_sub(self.bytes.len());
         self.rest.by_ref().take(missing as u64).read_to_end(&mut self.bytes)?;

@@ -19,6 +19,10 @@ const WINDOW: u32 = 24;
 pub struct Group<'k> {
     /// How.
     pub compression: Compression,
+    /// The number of a former group of Zstandard that has no base itself. This one, of Zstandard
+    /// too, is compressed with the cubins of that one at hand, and takes little space if they are
+    /// similar. For the first use of its kernels, both are decompressed.
+    pub base: Option<usize>,
     /// The names of kernels, with their cubins. They should be similar. For the first use of a
     /// kernel, those before it are decompressed too, and with Zstandard all of them.
     pub kernels: &'k [(String, Vec<u8>)],
@@ -28,14 +32,24 @@ pub struct Group<'k> {
 /// them, and with notes of any kind.
 ///
 /// # Errors
-/// A text or the whole is too large for the format, a kernel is there twice, or there is no memory.
+/// A text or the whole is too large for the format, a kernel is there twice, a base is no such
+/// group, or there is no memory.
 pub fn write(
     groups: &[Group<'_>],
     generator: &str,
     assembler: &str,
     notes: &[u8],
 ) -> io::Result<Vec<u8>> {
-    let compressed: Vec<Vec<u8>> = groups.par_iter().map(compressed).collect::<io::Result<_>>()?;
+    for (number, group) in groups.iter().enumerate() {
+        let is_alone =
+            |group: &Group| group.compression == Compression::Zstandard && group.base.is_none();
+        let former = group.base.map(|base| groups[..number].get(base).is_some_and(is_alone));
+        if former == Some(false) || former.is_some() && group.compression == Compression::Lzma2 {
+            return Err(io::Error::other(format!("group {number} cannot have its base")));
+        }
+    }
+    let of_group = |group: &Group| compressed(group, group.base.map(|base| &groups[base]));
+    let compressed: Vec<Vec<u8>> = groups.par_iter().map(of_group).collect::<io::Result<_>>()?;
     let mut index = Vec::new();
     text(&mut index, generator)?;
     text(&mut index, assembler)?;
@@ -44,6 +58,7 @@ pub fn write(
     number(&mut index, groups.len())?;
     for (group, compressed) in groups.iter().zip(&compressed) {
         index.push(group.compression as u8);
+        number(&mut index, group.base.map_or(0, |base| base + 1))?;
         number(&mut index, compressed.len())?;
         number(&mut index, group.kernels.iter().map(|(_, cubin)| aligned(cubin)).sum())?;
     }
@@ -77,17 +92,24 @@ pub fn write(
     Ok(bytes)
 }
 
-/// The compressed bytes of a group.
-fn compressed(group: &Group<'_>) -> io::Result<Vec<u8>> {
+/// The cubins of a group, one after the other.
+fn joined(group: &Group<'_>) -> Vec<u8> {
     let mut cubins = Vec::new();
     for (_, cubin) in group.kernels {
         let end = cubins.len() + aligned(cubin);
         cubins.extend(cubin);
         cubins.resize(end, 0);
     }
+    cubins
+}
+
+/// The compressed bytes of a group, with its base.
+fn compressed(group: &Group<'_>, base: Option<&Group<'_>>) -> io::Result<Vec<u8>> {
+    let cubins = joined(group);
     match group.compression {
         Compression::Zstandard => {
-            let mut compressor = zstd::bulk::Compressor::new(LEVEL)?;
+            let base = base.map(joined).unwrap_or_default();
+            let mut compressor = zstd::bulk::Compressor::with_dictionary(LEVEL, &base)?;
             compressor.set_parameter(CParameter::WindowLog(WINDOW))?;
             compressor.compress(&cubins)
         }
@@ -149,16 +171,20 @@ mod tests {
 
     fn pack() -> Vec<u8> {
         let kernels = kernels();
-        let both = [Compression::Zstandard, Compression::Lzma2];
-        let group = |(compression, kernels)| Group { compression, kernels };
-        let groups: Vec<Group> = both.into_iter().zip(kernels.chunks(32)).map(group).collect();
+        let (zstandard, lzma2) = (Compression::Zstandard, Compression::Lzma2);
+        let groups = [
+            Group { compression: zstandard, base: None, kernels: &kernels[..16] },
+            Group { compression: lzma2, base: None, kernels: &kernels[16..32] },
+            Group { compression: zstandard, base: Some(0), kernels: &kernels[32..] },
+        ];
         write(&groups, "generator", "assembler 1.2", b"notes").unwrap()
     }
 
     #[test]
     fn what_was_written_is_read() {
         let bytes = pack();
-        // Each of the three families is there once in each of the two groups, and little else.
+        // Each of the three families is there once in each of the two groups without a base, and
+        // little else.
         assert!((24_000..30_000).contains(&bytes.len()), "{}", bytes.len());
         let pack = Pack::read(bytes).unwrap();
         assert_eq!((pack.generator(), pack.assembler()), ("generator", "assembler 1.2"));
@@ -182,8 +208,27 @@ mod tests {
     #[test]
     fn a_kernel_that_is_there_twice_is_refused() {
         let twice = [("one".to_owned(), vec![1]), ("one".to_owned(), vec![2])];
-        let group = |kernels| Group { compression: Compression::Zstandard, kernels };
+        let group = |kernels| Group { compression: Compression::Zstandard, base: None, kernels };
         assert!(write(&[group(&twice[..1]), group(&twice[1..])], "", "", &[]).is_err());
+    }
+
+    #[test]
+    fn only_a_former_group_of_zstandard_without_a_base_is_a_base() {
+        let kernels = kernels();
+        let group = |compression, base, kernel: usize| Group {
+            compression,
+            base,
+            kernels: &kernels[kernel..=kernel],
+        };
+        let (zstandard, lzma2) = (Compression::Zstandard, Compression::Lzma2);
+        let first = group(zstandard, None, 0);
+        let taken = |others: &[Group]| write(&[&[first], others].concat(), "", "", &[]).is_ok();
+        let second = group(zstandard, Some(0), 1);
+        assert!(taken(&[second]));
+        assert!(!taken(&[group(zstandard, Some(1), 1)]), "itself");
+        assert!(!taken(&[second, group(zstandard, Some(1), 2)]), "one with a base");
+        assert!(!taken(&[group(lzma2, None, 1), group(zstandard, Some(1), 2)]), "one of LZMA2");
+        assert!(!taken(&[group(lzma2, Some(0), 1)]), "for LZMA2");
     }
 
     #[test]

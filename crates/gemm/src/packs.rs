@@ -161,7 +161,7 @@ mod tests {
     /// A pack with one kernel.
     fn pack(generator: &str, notes: &[u8]) -> Vec<u8> {
         let kernels = [("kernel".to_owned(), vec![7; 100])];
-        let group = Group { compression: Compression::Zstandard, kernels: &kernels };
+        let group = Group { compression: Compression::Zstandard, base: None, kernels: &kernels };
         pgemm_cubins::write(&[group], generator, "ptxas 12.9", notes).unwrap()
     }
 
