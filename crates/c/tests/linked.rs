@@ -59,7 +59,7 @@ fn succeeds(command: &mut Command) -> Output {
 /// Writes a pack with one kernel, which no device will be given.
 fn write_pack(path: &Path) {
     let kernels = [("kernel".to_owned(), vec![7; 100])];
-    let group = Group { compression: Compression::Zstandard, kernels: &kernels };
+    let group = Group { compression: Compression::Zstandard, base: None, kernels: &kernels };
     let notes = files::indented(&Notes::new(vec![])).unwrap();
     let pack = pgemm_cubins::write(&[group], assembled::generator(), "ptxas 12.9", &notes).unwrap();
     std::fs::write(path, pack).unwrap();
