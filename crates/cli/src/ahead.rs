@@ -2,51 +2,21 @@
 //! each process, so there are several; they leave the kernels in the driver's cache.
 
 use std::collections::HashSet;
-use std::io;
 use std::iter::Peekable;
-use std::process::{Command, Stdio};
 
+use persistent_gemm::ahead;
 use pgemm_kernels::Spec;
 
 /// How kernels are compiled ahead.
 #[derive(clap::Args)]
 pub struct AheadArgs {
     /// Processes that compile kernels before they are measured.
-    #[arg(long, value_name = "COUNT", default_value_t = processes())]
+    #[arg(long, value_name = "COUNT", default_value_t = ahead::usual_processes())]
     pub processes: usize,
-}
-
-/// Processes that the machine has cores for.
-fn processes() -> usize {
-    std::thread::available_parallelism().map_or(1, usize::from)
 }
 
 /// Kernels that each process compiles before some problems are measured.
 const KERNELS_PER_PROCESS: usize = 6;
-
-/// Compiles kernels in several processes. A kernel that one of them cannot compile is compiled
-/// again when it is needed, and its problem's row says why it fails.
-///
-/// # Errors
-/// A process could not be started.
-pub fn compile(specs: HashSet<Spec>, processes: usize) -> io::Result<()> {
-    if processes < 2 {
-        return Ok(());
-    }
-    let specs: Vec<String> = specs.iter().map(Spec::to_string).collect();
-    let program = std::env::current_exe()?;
-    let mut children = Vec::new();
-    for part in 0..processes.min(specs.len()) {
-        let mut command = Command::new(&program);
-        command.args(["kernel", "load"]).stdout(Stdio::null()).stderr(Stdio::null());
-        command.args(specs.iter().skip(part).step_by(processes));
-        children.push(command.spawn()?);
-    }
-    for mut child in children {
-        child.wait()?;
-    }
-    Ok(())
-}
 
 /// Compiles the kernels of some problems before the first of them is measured, then those of some
 /// more. Nothing is compiled beside a measurement: processes that load kernels share the device
@@ -54,6 +24,7 @@ pub fn compile(specs: HashSet<Spec>, processes: usize) -> io::Result<()> {
 pub struct Ahead<I: Iterator> {
     /// The kernels of each problem that follows.
     specs: Peekable<I>,
+    device: u32,
     processes: usize,
     known: HashSet<Spec>,
     /// How many problems have their kernels.
@@ -61,16 +32,13 @@ pub struct Ahead<I: Iterator> {
 }
 
 impl<I: Iterator<Item = Vec<Spec>>> Ahead<I> {
-    /// `specs` are the kernels of each problem.
-    pub fn new(specs: I, processes: usize) -> Ahead<I> {
-        Ahead { specs: specs.peekable(), processes, known: HashSet::new(), done: 0 }
+    /// `specs` are the kernels of each problem, for the device with this ordinal.
+    pub fn new(specs: I, device: u32, processes: usize) -> Ahead<I> {
+        Ahead { specs: specs.peekable(), device, processes, known: HashSet::new(), done: 0 }
     }
 
     /// Compiles the kernels of this problem and of those that follow it, unless they are compiled.
-    ///
-    /// # Errors
-    /// A process could not be started.
-    pub fn compile_for(&mut self, problem: usize) -> io::Result<()> {
+    pub fn compile_for(&mut self, problem: usize) {
         while self.done <= problem && self.specs.peek().is_some() {
             let mut some = HashSet::new();
             while some.len() < KERNELS_PER_PROCESS * self.processes
@@ -79,9 +47,8 @@ impl<I: Iterator<Item = Vec<Spec>>> Ahead<I> {
                 some.extend(more.into_iter().filter(|spec| self.known.insert(*spec)));
                 self.done += 1;
             }
-            compile(some, self.processes)?;
+            ahead::compile(&Vec::from_iter(some), self.device, self.processes);
         }
-        Ok(())
     }
 }
 
@@ -93,8 +60,8 @@ mod tests {
     #[test]
     fn all_problems_have_their_kernels_at_last() {
         let spec: Spec = "bf16-kk-bf16-64x64x64-s10-w1-c1x1".parse().unwrap();
-        let mut ahead = Ahead::new((0..20).map(|_| vec![spec]), 1);
-        (0..25).for_each(|problem| ahead.compile_for(problem).unwrap());
+        let mut ahead = Ahead::new((0..20).map(|_| vec![spec]), 0, 1);
+        (0..25).for_each(|problem| ahead.compile_for(problem));
         assert_eq!((ahead.done, ahead.known.len()), (20, 1));
     }
 }

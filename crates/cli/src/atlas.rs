@@ -21,7 +21,7 @@ use pgemm_bench::{Bench, ChoiceSource, Machine, SurveyOptions, problem_name};
 use pgemm_kernels::Spec;
 
 use crate::Verdict;
-use crate::ahead::{self, AheadArgs};
+use crate::ahead::AheadArgs;
 use crate::autotune;
 use crate::failure::Failure;
 use crate::interrupt::Interrupt;
@@ -248,7 +248,10 @@ pub fn run(args: &Args) -> Result<Verdict, Failure> {
     let plans = work.iter().filter_map(|(_, at)| first_plan(&at.problem, &config, facts).ok());
     let specs: HashSet<Spec> = plans.map(|plan| plan.spec).collect();
     let message = format!("compiling {} kernels", specs.len());
-    output::while_showing(message, || ahead::compile(specs, args.ahead.processes))?;
+    let specs = Vec::from_iter(specs);
+    output::while_showing(message, || {
+        persistent_gemm::ahead::compile(&specs, facts.ordinal, args.ahead.processes);
+    });
 
     let problems: Vec<AtlasProblem> = work.iter().map(|(_, at)| at.clone()).collect();
     let atlas = Atlas::new(&bench, &peers, (config, elements), options, &problems)?;

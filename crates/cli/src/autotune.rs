@@ -174,7 +174,7 @@ fn tune(args: &Args) -> Result<Verdict, Failure> {
         keys.iter().filter(|key| results.find(key).is_none()).copied().collect();
     // A problem without kernels is an error when it is tuned.
     let specs = missing.iter().map(|key| tuner.specs(key).unwrap_or_default());
-    let mut ahead = Ahead::new(specs, args.ahead.processes);
+    let mut ahead = Ahead::new(specs, device.properties().ordinal, args.ahead.processes);
 
     let bar = output::progress(1);
     bar.enable_steady_tick(Duration::from_millis(120));
@@ -185,8 +185,8 @@ fn tune(args: &Args) -> Result<Verdict, Failure> {
         bar.set_position(0);
         bar.set_message(message(place, of, &name, None));
         let number = missing.iter().position(|missing| missing == key);
-        if let Some(Err(error)) = number.map(|number| ahead.compile_for(number)) {
-            output::note(format_args!("no process could be started to compile kernels: {error}"));
+        if let Some(number) = number {
+            ahead.compile_for(number);
         }
         let mut show = |step: Progress| {
             bar.set_length(step.of as u64);

@@ -143,6 +143,10 @@ enum Verdict {
 }
 
 fn main() -> ExitCode {
+    // Where kernels are compiled ahead, processes of this command do it.
+    if let Ok(program) = std::env::current_exe() {
+        persistent_gemm::ahead::set_program(program);
+    }
     tracing_subscriber::fmt()
         .with_env_filter(
             tracing_subscriber::EnvFilter::try_from_env("PGEMM_LOG")

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use persistent_gemm::driver::{self, Device, DeviceBuffer, DeviceProperties};
 use persistent_gemm::{
-    Config, Dtype, Gemm, Major, Pointers, Problem, USUAL_SMS, ahead, assembled, behind, first_plan,
+    Config, Dtype, Gemm, Major, Pointers, Problem, USUAL_SMS, assembled, behind, first_plan,
     warm_up,
 };
 use pgemm_bench::serving_problems;
@@ -275,7 +275,6 @@ fn child(kind: Kind, ordinal: u32) -> Result<Measured, Failure> {
             parts.done("end");
         }
         Kind::Rows => {
-            ahead::set_program(std::env::current_exe()?);
             let gemm = Gemm::create(&device, Config::new(Dtype::Bf16))?;
             let [n, k] = LAYER;
             let problem = |m: usize| Problem::new(m, n, k, Major::K, Major::K);
@@ -294,7 +293,6 @@ fn child(kind: Kind, ordinal: u32) -> Result<Measured, Failure> {
             count(&gemm, &all)?;
         }
         Kind::Serving => {
-            ahead::set_program(std::env::current_exe()?);
             let all: Vec<Problem> =
                 serving_problems()?.into_iter().map(|layer| layer.problem).collect();
             let gemm = |dtype| Gemm::create(&device, Config::new(dtype));

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use clap::ArgGroup;
 use persistent_gemm::driver::Device;
-use persistent_gemm::{Gemm, WarmUp, ahead};
+use persistent_gemm::{Gemm, WarmUp};
 
 use crate::failure::Failure;
 use crate::layers::{self, Layers, ProblemArgs};
@@ -40,7 +40,6 @@ pub struct Args {
 pub fn run(args: &Args) -> Result<Verdict, Failure> {
     let work = args.problems.read()?;
     let device = Device::new(args.device)?;
-    ahead::set_program(std::env::current_exe()?);
     let mut rows = BTreeMap::new();
     for Layers { config, elements, problems } in work {
         let begin = Instant::now();

@@ -22,13 +22,17 @@ pub(crate) const FEWEST: usize = 4;
 /// Most processes: each has its own context, which takes memory of the device.
 const MOST_PROCESSES: usize = 16;
 
-/// Compiles kernels for a device in other processes, if there are at least so many, cores, and the
-/// command. A kernel that they cannot compile is compiled when it is needed.
-pub(crate) fn compile(specs: &[Spec], device: u32, fewest: usize) {
-    let cores = thread::available_parallelism().map_or(1, usize::from);
-    let processes = cores.min(MOST_PROCESSES).min(specs.len().div_ceil(2));
-    let is_worthwhile = specs.len() >= fewest && cores > 1;
-    let Some(program) = program().filter(|_| is_worthwhile) else {
+/// As many processes as compile kernels if nobody says how many: one for each core, up to 16.
+pub fn usual_processes() -> usize {
+    thread::available_parallelism().map_or(1, usize::from).min(MOST_PROCESSES)
+}
+
+/// Compiles kernels for the device with this ordinal in other processes, at most so many, if there
+/// may be at least two and the command is there. A kernel that they cannot compile is compiled when
+/// it is needed.
+pub fn compile(specs: &[Spec], device: u32, most_processes: usize) {
+    let processes = most_processes.min(specs.len().div_ceil(2));
+    let Some(program) = program().filter(|_| most_processes > 1 && processes > 0) else {
         return;
     };
     // Large tiles take the longest. They are dealt out to and fro, so that all processes have about

@@ -105,7 +105,8 @@ impl KernelStore {
                 wait_for_quiet(&store);
                 let specs: Vec<Spec> = [first].into_iter().chain(receiver.try_iter()).collect();
                 let Some(store) = store.upgrade() else { return };
-                ahead::compile(&specs, store.device.properties().ordinal, 1);
+                let device = store.device.properties().ordinal;
+                ahead::compile(&specs, device, ahead::usual_processes());
                 specs.into_iter().for_each(|spec| store.load_behind(spec));
             }
         };

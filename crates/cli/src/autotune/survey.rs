@@ -90,14 +90,15 @@ pub fn time(
         })
     });
     let specs = |choices: &Vec<Choice>| choices.iter().map(|choice| choice.spec).collect();
-    let mut ahead = Ahead::new(choices.iter().map(specs), ahead.processes);
+    let specs = choices.iter().map(specs);
+    let mut ahead = Ahead::new(specs, device.properties().ordinal, ahead.processes);
     let mut survey = Survey::new(surveyor.machine(), options);
     let bar = output::progress(keys.len());
     bar.enable_steady_tick(Duration::from_millis(120));
     for (index, ((key, name), choices)) in keys.iter().zip(names).zip(&choices).enumerate() {
         bar.set_position(index as u64);
         bar.set_message(format!("{name}: compiling"));
-        ahead.compile_for(index)?;
+        ahead.compile_for(index);
         let mut show = |done, of| {
             bar.set_message(format!("{name}: {done} of {of} choices"));
             interrupt.go_on()

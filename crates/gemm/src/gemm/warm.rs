@@ -106,7 +106,10 @@ pub fn warm_up(
     if let Some((first, _)) = work.first() {
         let missing = specs.iter().filter(|(spec, gemm)| !gemm.0.store.has(spec));
         let missing: Vec<Spec> = missing.map(|(spec, _)| *spec).collect();
-        ahead::compile(&missing, first.0.device.properties().ordinal, ahead::FEWEST);
+        if missing.len() >= ahead::FEWEST {
+            let device = first.0.device.properties().ordinal;
+            ahead::compile(&missing, device, ahead::usual_processes());
+        }
     }
     let problems = all.len();
     for (done, (gemm, to_warm)) in all.into_iter().enumerate() {
