@@ -9,8 +9,8 @@ use crate::pack::ALIGNMENT;
 /// The first kernel that is left begins a group. The one follows, again and again, of which the
 /// group has the largest part: of two kernels of one length, the one with fewer pieces of 16 bytes
 /// that no kernel of the group has. Compared with neighbours of the same tile in the order of
-/// tiles, groups of 16 then take 14 % less under Zstandard, and groups of 96 take 16 % less under
-/// LZMA2.
+/// tiles, groups of 16 then took 14 % less under Zstandard, and groups of 96 took 16 % less under
+/// LZMA2 (2480 kernels, a one-off program in Python).
 pub fn alike(mut kernels: Vec<(String, Vec<u8>)>, most: usize) -> Vec<Vec<(String, Vec<u8>)>> {
     kernels.sort();
     let pieces = Pieces::of(&kernels);
@@ -21,9 +21,9 @@ pub fn alike(mut kernels: Vec<(String, Vec<u8>)>, most: usize) -> Vec<Vec<(Strin
         let mut group = vec![];
         let mut new = Missing::new(&pieces);
         // Ties go to the first.
-        while let Some(at) =
-            (0..left.len()).min_by(|&one, &other| new.order(left[one], left[other]))
-            && group.len() < most
+        while group.len() < most
+            && let Some(at) =
+                (0..left.len()).min_by(|&one, &other| new.order(left[one], left[other]))
         {
             let kernel = left.remove(if group.is_empty() { 0 } else { at });
             new.add(kernel);

@@ -227,10 +227,9 @@ impl Pack {
                 _ => return Err(PackError::Malformed { what: "a compression is unknown" }),
             };
             let base = index.number()?.checked_sub(1);
-            if let Some(base) = base
-                && !groups.get(base as usize).is_some_and(|base| base.is_alone())
-            {
-                return Err(PackError::Malformed { what: "the base of a group is none" });
+            let can_be_base = |base: u32| groups.get(base as usize).is_some_and(Group::is_alone);
+            if base.is_some_and(|base| compression == Compression::Lzma2 || !can_be_base(base)) {
+                return Err(PackError::Malformed { what: "a group has a base that cannot be one" });
             }
             let begin = groups.last().map_or(end, |last| last.compressed.end);
             let compressed = begin..begin.saturating_add(index.number()? as usize);
