@@ -294,7 +294,7 @@ impl Candidates {
 
     /// The best plan with a preferred kernel, if another comes first and this one is near it. One
     /// that is very near it and was ranked with the others is taken at once. Else preferred ones
-    /// are ranked alone, which takes half as long as all.
+    /// are ranked alone.
     fn best_near_the_best(&self, preferred: &PreferredKernels) -> Option<(Plan, f64)> {
         let Candidates { search, ranking, first, .. } = self;
         let is_preferred = |plan: &Plan| preferred.contains(&plan.spec);

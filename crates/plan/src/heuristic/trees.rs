@@ -54,8 +54,8 @@ struct Tree {
     shift: u8,
 }
 
-/// A threshold, twice in 32 bits: a processor fills a vector register with 32 bits of memory
-/// without the unit that it needs to look leaves up, and with 16 bits only with it.
+/// A threshold, twice in 32 bits. Intel's processors fill a vector register with 32 bits of memory
+/// in one operation, and with 16 bits in two (VPBROADCASTD and VPBROADCASTW, <https://uops.info>).
 #[derive(Clone, Copy)]
 struct Threshold(u32);
 
@@ -167,7 +167,8 @@ fn corrections_in_avx512<const F: usize, const N: usize, const LANES: usize>(
     for tree in trees {
         let mut places: [__m256i; 2] = [_mm256_setzero_si256(); 2];
         for (feature, threshold) in tree.splits() {
-            // SAFETY: Features have numbers below `F`, as `Tree::of` checks.
+            // SAFETY: Features have numbers below `F`, as `Tree::of` checks, and `F` is at most
+            // `MOST_FEATURES`, as `side_by_side` checks.
             let features = unsafe { features.get_unchecked(usize::from(feature)) };
             let threshold = _mm256_set1_epi32(threshold.0 as i32);
             for (place, feature) in places.iter_mut().zip(features).take(registers) {
