@@ -1,17 +1,17 @@
 //! The kernels that are shipped with a release: which ones they are, and how many problems they are
-//! for. They are chosen so that few kernels cover many problems. A kernel covers a problem if it is
-//! estimated to take at most [`NEAR_THE_BEST`](pgemm_plan::NEAR_THE_BEST) times as long as the
-//! best.
+//! for. They are chosen so that problems take little longer with the best of them than with the
+//! best kernel of all. A kernel covers a problem if it is estimated to take at most
+//! [`NEAR_THE_BEST`] times as long as the best.
 
 use std::cmp::Reverse;
-use std::collections::{HashMap, HashSet};
+use std::collections::{BinaryHeap, HashMap, HashSet};
 
 use persistent_gemm::measure::Elements;
 use pgemm_ir::Element;
 use pgemm_kernels::Spec;
 use pgemm_plan::{
-    Config, DeviceFacts, Major, OperandAlignment, Plan, Precision, PreferredKernels, Problem,
-    USUAL_SMS, near_the_best,
+    Candidates, Config, DeviceFacts, Major, NEAR_THE_BEST, OperandAlignment, PREFERRED_WITHIN,
+    Plan, Precision, PreferredKernels, Problem, USUAL_SMS, near_the_best,
 };
 use rand::rngs::ChaCha8Rng;
 use rand::{Rng, SeedableRng};
@@ -90,15 +90,18 @@ pub struct Covering {
     pub seed: u64,
     /// Problems of each drawn population and type.
     pub count: usize,
-    /// The share of drawn problems, of all types together, and of the problems of models that the
-    /// kernels cover.
-    pub drawn: f64,
-    /// See `drawn`.
-    pub models: f64,
+    /// What the chosen kernels may take in a pack, in kernels. One that differs from another in its
+    /// types alone counts as a fifth.
+    pub kernels: f64,
 }
 
+/// What a kernel takes in a pack that differs from another in its types alone, as a part of what
+/// the other takes. Of the list of 2026-11-28, bf16 takes 2.42 MB, and 3.02 MB with f16; s8 takes
+/// 1.00 MB, and 1.13 MB with u8 (`pgemm cubins assemble` of these parts of the list).
+const SIZE_OF_TWIN: f64 = 0.2;
+
 /// What a problem counts for.
-#[derive(Clone, Copy, PartialEq, Eq)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
 enum Kind {
     Drawn,
     Models,
@@ -107,11 +110,22 @@ enum Kind {
     Rows,
 }
 
+impl Kind {
+    /// What all problems of the kind weigh together, for each type.
+    fn weight(self) -> f64 {
+        match self {
+            Kind::Drawn | Kind::Serving => 1.0,
+            Kind::Models | Kind::Rows => 2.0,
+        }
+    }
+}
+
+/// A problem that no kernel covers counts as if it took so many times as long as with the best one.
+/// The larger this is, the more problems are covered, and the longer those take that are.
+const UNCOVERED: f64 = 1.16;
+
 /// Numbers of rows that are drawn for each layer of serving, log-uniform up to the largest one.
 const ROWS: usize = 150;
-
-/// The share of them that is covered.
-const SHARE_OF_ROWS: f64 = 0.99;
 
 /// The layers of serving with numbers of rows that follow from a seed.
 fn problems_of_rows(seed: u64) -> Result<Vec<Problem>> {
@@ -129,8 +143,10 @@ fn problems_of_rows(seed: u64) -> Result<Vec<Problem>> {
     Ok(all.map(|(layer, m)| Problem::new(m, layer.n, layer.k, Major::K, Major::K)).collect())
 }
 
-/// Chooses the kernels to ship. All problems of serving are covered. `spoilt` returns those of some
-/// kernels that the assembler spoils; others are chosen instead. `progress` is told what is done.
+/// Chooses the kernels to ship: one by one that which shortens the problems most, for the space that
+/// it takes. The planner's picks for all problems of serving are among them. `spoilt` returns those
+/// of some kernels that the assembler spoils; others are chosen instead. `progress` is told what is
+/// done.
 ///
 /// # Errors
 /// A file of models of this version is broken, or an error of `spoilt`.
@@ -144,25 +160,15 @@ pub fn choose_shipped<E: From<BenchError>>(
         for (kind, problems) in problems(types, covering.seed, covering.count)? {
             let config = types.config();
             let near = problems.par_iter().flat_map_iter(|problem| near(problem, &config));
-            let near: Vec<Vec<Spec>> = near.collect();
-            near.into_iter().for_each(|specs| cover.add(kind, types, specs));
+            let near: Vec<Vec<(Spec, f64)>> = near.collect();
+            cover.add(kind, types, near);
         }
-        let count = cover.cases.len();
+        let count = cover.weights.len();
         progress(format!("{}: {count} problems so far", types.elements.a));
     }
-    let goals = [
-        (Kind::Serving, 1.0),
-        (Kind::Rows, SHARE_OF_ROWS),
-        (Kind::Models, covering.models),
-        (Kind::Drawn, covering.drawn),
-    ];
     loop {
-        cover.reset();
-        for (kind, share) in goals {
-            cover.choose(kind, share);
-            progress(format!("{} kernels so far", cover.chosen.len()));
-        }
-        let mut chosen = cover.chosen.clone();
+        let mut chosen = cover.choose(covering.kernels);
+        progress(format!("{} kernels so far", chosen.len()));
         add_picks_for_serving(&mut chosen)?;
         let spoilt = spoilt(&chosen)?;
         if spoilt.is_empty() {
@@ -183,7 +189,9 @@ fn add_picks_for_serving(chosen: &mut Vec<Spec>) -> Result<()> {
             .into_iter()
             .flat_map(|problem| devices().map(|at| (problem.clone(), at)))
         {
-            let Some((pick, _)) = pick(&problem, &config, device, &preferred) else { continue };
+            let pick = candidates(&problem, &config, device)
+                .and_then(|plans| Some(plans.prefer(&preferred).next()?.spec));
+            let Some(pick) = pick else { continue };
             if !preferred.contains(&pick) && !chosen.contains(&pick) {
                 chosen.extend([Some(pick), types.twin_of(pick)].into_iter().flatten());
             }
@@ -192,71 +200,95 @@ fn add_picks_for_serving(chosen: &mut Vec<Spec>) -> Result<()> {
     Ok(())
 }
 
+/// A kernel that can be chosen.
+struct Coverer {
+    /// The kernel, and the one of the other type.
+    specs: [Option<Spec>; 2],
+    /// The problems that it covers, each with the logarithm of how many times as long as with the
+    /// best kernel it takes.
+    covers: Vec<(usize, f64)>,
+}
+
+impl Coverer {
+    fn size(&self) -> f64 {
+        let twins = self.specs.iter().flatten().count() - 1;
+        1.0 + SIZE_OF_TWIN * twins as f64
+    }
+
+    /// By how much the problems are shortened that take so long now, for the space of the kernel.
+    fn gain(&self, weights: &[f64], now: &[f64]) -> f64 {
+        let gain = |&(case, cost): &(usize, f64)| weights[case] * (now[case] - cost).max(0.0);
+        self.covers.iter().map(gain).sum::<f64>() / self.size()
+    }
+}
+
 /// Problems, and the kernels that cover them.
 #[derive(Default)]
 struct Cover {
-    /// What each problem counts for, the numbers of the kernels that cover it, and whether one of
-    /// them is chosen.
-    cases: Vec<(Kind, Vec<usize>, bool)>,
-    /// Each kernel with the one of the other type, and the problems that it covers.
-    kernels: Vec<([Option<Spec>; 2], Vec<usize>)>,
+    /// What each problem weighs.
+    weights: Vec<f64>,
+    kernels: Vec<Coverer>,
+    /// Where each is among `kernels`.
     numbers: HashMap<Spec, usize>,
-    chosen: Vec<Spec>,
     /// Kernels that must not be chosen.
     spoilt: HashSet<Spec>,
 }
 
 impl Cover {
-    /// Adds a problem that these kernels cover.
-    fn add(&mut self, kind: Kind, types: &ShippedTypes, specs: Vec<Spec>) {
-        let case = self.cases.len();
-        let mut near = Vec::with_capacity(specs.len());
-        for spec in specs {
-            let number = *self.numbers.entry(spec).or_insert_with(|| {
-                self.kernels.push(([Some(spec), types.twin_of(spec)], vec![]));
-                self.kernels.len() - 1
-            });
-            self.kernels[number].1.push(case);
-            near.push(number);
-        }
-        self.cases.push((kind, near, false));
-    }
-
-    /// Forgets which kernels are chosen.
-    fn reset(&mut self) {
-        self.chosen.clear();
-        self.cases.iter_mut().for_each(|(.., covered)| *covered = false);
-    }
-
-    /// Chooses kernels, one by one, that cover the most problems of a kind that are left, until
-    /// this share of all is covered.
-    fn choose(&mut self, kind: Kind, share: f64) {
-        let Cover { cases, kernels, chosen, spoilt, .. } = self;
-        let all = cases.iter().filter(|(of, ..)| *of == kind).count();
-        let mut left = 0;
-        let mut counts = vec![0usize; kernels.len()];
-        for (_, near, _) in cases.iter().filter(|(of, _, covered)| *of == kind && !covered) {
-            left += 1;
-            near.iter().for_each(|number| counts[*number] += 1);
-        }
-        while left as f64 > (1.0 - share) * all as f64 {
-            let usable = |number: &usize| {
-                kernels[*number].0.iter().flatten().all(|spec| !spoilt.contains(spec))
-            };
-            let most = (0..counts.len())
-                .filter(usable)
-                .max_by_key(|number| (counts[*number], Reverse(*number)));
-            let Some(best) = most.filter(|best| counts[*best] > 0) else { return };
-            let (specs, covers) = &kernels[best];
-            chosen.extend(specs.iter().flatten());
-            for case in covers {
-                let (of, near, covered) = &mut cases[*case];
-                if !std::mem::replace(covered, true) && *of == kind {
-                    left -= 1;
-                    near.iter().for_each(|number| counts[*number] -= 1);
-                }
+    /// Adds the problems of a kind, each with the kernels that cover it and how many times as long
+    /// as with the best it takes with them. Those with another type count twice.
+    fn add(&mut self, kind: Kind, types: &ShippedTypes, problems: Vec<Vec<(Spec, f64)>>) {
+        let of_types = if types.twin.is_some() { 2.0 } else { 1.0 };
+        let weight = of_types * kind.weight() / problems.len() as f64;
+        for near in problems {
+            let case = self.weights.len();
+            self.weights.push(weight);
+            for (spec, ratio) in near {
+                let number = *self.numbers.entry(spec).or_insert_with(|| {
+                    let specs = [Some(spec), types.twin_of(spec)];
+                    self.kernels.push(Coverer { specs, covers: vec![] });
+                    self.kernels.len() - 1
+                });
+                self.kernels[number].covers.push((case, ratio.ln()));
             }
         }
+    }
+
+    /// Chooses kernels, one by one those that shorten the problems most, until they take so much
+    /// space or nothing is gained.
+    fn choose(&self, most: f64) -> Vec<Spec> {
+        let Cover { weights, kernels, spoilt, .. } = self;
+        let mut now = vec![UNCOVERED.ln(); weights.len()];
+        let mut chosen = vec![];
+        let mut size = 0.0;
+        // Gains become smaller as kernels are chosen, so a kernel whose gain is still at least that
+        // of the next one in the heap gains most. The bits of numbers that are not negative have
+        // the order of the numbers.
+        let entry = |number: usize, now: &[f64]| {
+            (kernels[number].gain(weights, now).to_bits(), Reverse(number))
+        };
+        let usable = |number: &usize| {
+            kernels[*number].specs.iter().flatten().all(|spec| !spoilt.contains(spec))
+        };
+        let mut heap: BinaryHeap<_> =
+            (0..kernels.len()).filter(usable).map(|number| entry(number, &now)).collect();
+        while let Some((_, Reverse(number))) = heap.pop() {
+            let gains = entry(number, &now);
+            if heap.peek().is_some_and(|next| gains < *next) {
+                heap.push(gains);
+                continue;
+            }
+            let kernel = &kernels[number];
+            size += kernel.size();
+            if f64::from_bits(gains.0) == 0.0 || size > most {
+                break;
+            }
+            chosen.extend(kernel.specs.iter().flatten());
+            for &(case, cost) in &kernel.covers {
+                now[case] = now[case].min(cost);
+            }
+        }
+        chosen
     }
 }
 
@@ -270,15 +302,18 @@ pub struct Coverage {
     pub population: &'static str,
     /// The number of problems, each on an H200 and on an H100.
     pub problems: usize,
-    /// The number of those for which the planner takes a shipped kernel.
+    /// The number of those that a shipped kernel covers: the best one is estimated to take at most
+    /// [`NEAR_THE_BEST`] times as long as the best of all.
     pub covered: usize,
-    /// How many times as long as with the best kernels all problems are estimated to take, as a
-    /// geometric mean.
+    /// The number of those for which the planner takes a shipped kernel.
+    pub taken: usize,
+    /// How many times as long as with the best kernels all problems are estimated to take as the
+    /// planner picks, as a geometric mean.
     pub cost: f64,
 }
 
-/// For how many problems the planner takes a preferred kernel: of each population and each type,
-/// with problems drawn with this seed.
+/// For how many problems a preferred kernel is near the best, and for how many the planner takes
+/// one: of each population and each type, with problems drawn with this seed.
 ///
 /// # Errors
 /// A file of models of this version is broken.
@@ -293,35 +328,40 @@ pub fn coverage(preferred: &PreferredKernels, seed: u64, count: usize) -> Result
             for ((_, problems), population) in
                 problems(&types, seed, count)?.into_iter().zip(populations)
             {
-                let picks = problems.par_iter().flat_map_iter(|problem| {
-                    let of_device = |device| pick(problem, &config, device, preferred);
+                let ratios = problems.par_iter().flat_map_iter(|problem| {
+                    let of_device = |device| nearest(problem, &config, device, preferred);
                     devices().into_iter().filter_map(of_device)
                 });
-                let picks: Vec<(Spec, f64)> = picks.collect();
-                let covered = picks.iter().filter(|(pick, _)| preferred.contains(pick)).count();
-                let mean = picks.iter().map(|(_, cost)| cost.ln()).sum::<f64>();
-                let cost = (mean / picks.len().max(1) as f64).exp();
-                let problems = picks.len();
-                rows.push(Coverage { elements, population, problems, covered, cost });
+                let ratios: Vec<f64> = ratios.collect();
+                let problems = ratios.len();
+                let within = |most| ratios.iter().filter(move |ratio| **ratio <= most);
+                let (covered, taken) = (within(NEAR_THE_BEST), within(PREFERRED_WITHIN));
+                let mean = taken.clone().map(|ratio| ratio.ln()).sum::<f64>();
+                let cost = (mean / problems.max(1) as f64).exp();
+                let (covered, taken) = (covered.count(), taken.count());
+                rows.push(Coverage { elements, population, problems, covered, taken, cost });
             }
         }
     }
     Ok(rows)
 }
 
-/// The kernel that the planner takes if these are preferred, and how many times as long as the best
-/// it is estimated to take. `None` if the types have no kernel for the majors.
-fn pick(
+/// How many times as long as with the best kernel the problem is estimated to take with the best
+/// preferred one; infinity if there is none. `None` if the types have no kernel for the majors.
+fn nearest(
     problem: &Problem,
     config: &Config,
     device: DeviceFacts,
     preferred: &PreferredKernels,
-) -> Option<(Spec, f64)> {
+) -> Option<f64> {
+    let nearest = candidates(problem, config, device)?.nearest(preferred);
+    Some(nearest.map_or(f64::INFINITY, |(_, ratio)| ratio))
+}
+
+/// The plans. `None` if the types have no kernel for the majors.
+fn candidates(problem: &Problem, config: &Config, device: DeviceFacts) -> Option<Candidates> {
     let alignment = alignment(problem, config);
-    let plans = Plan::candidates_with(problem, config, device, &(), alignment).ok()?;
-    let mut plans = plans.prefer(preferred);
-    let cost = plans.cost_of_preference();
-    Some((plans.next()?.spec, cost))
+    Plan::candidates_with(problem, config, device, &(), alignment).ok()
 }
 
 /// The problems of each kind.
@@ -352,13 +392,10 @@ fn devices() -> [DeviceFacts; 2] {
     [h200, h200.with_memory_mb_per_second(OF_H100)]
 }
 
-/// The kernels that cover a problem on each device. There are none if its types have no kernel for
-/// its majors.
-fn near(problem: &Problem, config: &Config) -> Vec<Vec<Spec>> {
-    let near = |device| {
-        let near = near_the_best(problem, config, device, alignment(problem, config)).ok()?;
-        Some(near.into_iter().map(|(spec, _)| spec).collect())
-    };
+/// The kernels that cover a problem on each device, and how many times as long as with the best one
+/// it takes with them. There are none if its types have no kernel for its majors.
+fn near(problem: &Problem, config: &Config) -> Vec<Vec<(Spec, f64)>> {
+    let near = |device| near_the_best(problem, config, device, alignment(problem, config)).ok();
     devices().into_iter().filter_map(near).collect()
 }
 
@@ -373,29 +410,37 @@ mod tests {
     use super::*;
 
     #[test]
-    fn few_kernels_that_cover_much_are_chosen_with_their_twins() {
+    fn the_kernels_that_shorten_problems_most_are_chosen_with_their_twins() {
         let names = ["64x64x64-s6", "64x128x64-s6", "128x64x64-s6", "128x128x64-s6"];
         let spec = |number: usize, element: &str| -> Spec {
             format!("{element}-kk-{element}-{}-w1-c1x1", names[number]).parse().unwrap()
         };
+        let both = |number| [spec(number, "bf16"), spec(number, "f16")];
         let [bf16, ..] = SHIPPED_TYPES;
         let mut cover = Cover::default();
-        // Kernel 1 covers three problems, kernels 0 and 2 two of them, kernel 3 another one.
-        for near in [&[0, 1][..], &[0, 1, 2], &[1, 2], &[3]] {
-            let specs = near.iter().map(|number| spec(*number, "bf16")).collect();
-            cover.add(Kind::Drawn, &bf16, specs);
-        }
-        cover.choose(Kind::Drawn, 0.75);
-        assert_eq!(cover.chosen, [spec(1, "bf16"), spec(1, "f16")]);
-        cover.choose(Kind::Models, 1.0);
-        assert_eq!(cover.chosen.len(), 2);
-        cover.choose(Kind::Drawn, 1.0);
-        assert_eq!(cover.chosen[2..], [spec(3, "bf16"), spec(3, "f16")]);
+        // Kernel 1 covers three problems, kernels 0 and 2 two of them as the best, kernel 3 another.
+        let problems: [&[(usize, f64)]; 4] = [
+            &[(0, 1.0), (1, 1.02)],
+            &[(0, 1.0), (1, 1.02), (2, 1.0)],
+            &[(1, 1.02), (2, 1.0)],
+            &[(3, 1.04)],
+        ];
+        let near = problems
+            .map(|near| near.iter().map(|(number, ratio)| (spec(*number, "bf16"), *ratio)))
+            .map(|near| near.collect());
+        cover.add(Kind::Drawn, &bf16, near.into());
+        let size = 1.0 + SIZE_OF_TWIN;
+        assert_eq!(cover.choose(size), both(1));
+        assert_eq!(cover.choose(2.9 * size), [both(1), both(3)].concat());
+        // What is shortened further comes last, and kernels without a gain do not come at all.
+        let all = [both(1), both(3), both(0), both(2)].concat();
+        assert_eq!(cover.choose(4.1 * size), all);
+        cover.add(Kind::Drawn, &bf16, vec![vec![(spec(0, "bf16"), 1.0)]]);
+        cover.add(Kind::Serving, &bf16, vec![vec![(spec(2, "bf16"), UNCOVERED)]]);
+        assert_eq!(cover.choose(size), both(0));
         // A kernel is not chosen if its twin is spoilt.
-        cover.spoilt.insert(spec(1, "f16"));
-        cover.reset();
-        cover.choose(Kind::Drawn, 0.75);
-        let both = |number| [spec(number, "bf16"), spec(number, "f16")];
-        assert_eq!(cover.chosen, [both(0), both(2)].concat());
+        cover.spoilt.insert(spec(0, "f16"));
+        assert_eq!(cover.choose(size), both(1));
+        assert_eq!(cover.choose(100.0), [both(1), both(3), both(2)].concat());
     }
 }

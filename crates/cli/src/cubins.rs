@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 
 use persistent_gemm::assembled::generator;
 use persistent_gemm::{Dtype, Error, files};
-use pgemm_bench::{Covering, choose_shipped, coverage};
+use pgemm_bench::{Coverage, Covering, choose_shipped, coverage};
 use pgemm_cubins::{Compression, Group};
 use pgemm_ir::OperandMajor;
 use pgemm_kernels::{GemmKernel, RepackKernel, RepackSpec, Spec};
@@ -25,10 +25,10 @@ use crate::usage::UsageError;
 pub enum Command {
     /// Choose the kernels to ship, and write the list.
     ///
-    /// Few kernels are chosen that cover many problems: drawn ones, the layers of models, and those
-    /// of serving. A problem is covered by kernels that are estimated to take at most 5 % longer
-    /// than its best kernel. All are assembled and packed, and those that spill are replaced.
-    /// Prints for how many problems of another seed the planner takes one of them.
+    /// Kernels are chosen one by one, each that which shortens problems most: drawn ones, the layers
+    /// of models, and those of serving. Kernels that are estimated to take at most 5 % longer than
+    /// a problem's best kernel cover it. All are assembled and packed, and those that spill are
+    /// replaced. Prints for how many problems of another seed the planner takes one of them.
     Choose(Choose),
     /// Print for how many problems the planner takes a kernel of the list.
     Coverage(CoverageArgs),
@@ -51,12 +51,10 @@ pub struct Choose {
     /// Problems of each drawn population and type.
     #[arg(long, default_value_t = 3000)]
     count: usize,
-    /// Share of drawn problems to cover, of all types together.
-    #[arg(long, default_value_t = 0.93)]
-    drawn: f64,
-    /// Share of the problems of models to cover.
-    #[arg(long, default_value_t = 0.992)]
-    models: f64,
+    /// What the kernels may take in a pack, in kernels. One that differs from another in its types
+    /// alone counts as a fifth.
+    #[arg(long, default_value_t = 1760.0)]
+    kernels: f64,
     /// Only print how many kernels there would be, and what they cover. Nothing is assembled.
     #[arg(long)]
     dry_run: bool,
@@ -166,8 +164,8 @@ pub fn run(command: &Command) -> Result<Verdict, Failure> {
 }
 
 fn choose(args: &Choose) -> Result<Verdict, Failure> {
-    let &Choose { seed, count, drawn, models, .. } = args;
-    let covering = Covering { seed, count, drawn, models };
+    let &Choose { seed, count, kernels, .. } = args;
+    let covering = Covering { seed, count, kernels };
     if args.dry_run {
         let spoilt = |_: &[Spec]| Ok::<_, Failure>(vec![]);
         let specs = choose_shipped(&covering, spoilt, |done| output::note(&done))?;
@@ -213,29 +211,27 @@ fn choose(args: &Choose) -> Result<Verdict, Failure> {
     let mut list = format!(
         "# The kernels that are shipped assembled, each with the first digits of the BLAKE3 hash of its\n\
          # PTX. Written by:\n\
-         # pgemm cubins choose --seed {seed} --count {count} --drawn {drawn} --models {models}\n"
+         # pgemm cubins choose --seed {seed} --count {count} --kernels {kernels}\n"
     );
-    let mut kernels = vec![];
+    let mut assembled = vec![];
     for name in &names {
         let Some((digits, cubin)) = known.remove(name) else { continue };
         writeln!(list, "{name} {digits}")?;
-        kernels.push((name.clone(), cubin));
+        assembled.push((name.clone(), cubin));
     }
     write(&args.out, list.as_bytes())?;
     output::note(format_args!("{} kernels in {}", names.len(), args.out.display()));
-    write_pack(kernels, &assembler.name, &args.pack)?;
+    write_pack(assembled, &assembler.name, &args.pack)?;
     print_coverage(names, seed + 1000, count / 4)
 }
 
 fn print_coverage(names: Vec<String>, seed: u64, count: usize) -> Result<Verdict, Failure> {
     let preferred = pgemm_bench::PreferredKernels::new(names);
     let rows = coverage(&preferred, seed, count)?;
-    let mut table = output::table(
-        ["types", "precision", "population", "problems", "covered", "longer"],
-        &["problems", "covered", "longer"],
-    );
-    let percent = |covered: usize, problems: usize| {
-        format!("{:.1} %", 100.0 * covered as f64 / problems.max(1) as f64)
+    let headings = ["types", "precision", "population", "problems", "covered", "taken", "longer"];
+    let mut table = output::table(headings, &["problems", "covered", "taken", "longer"]);
+    let percent = |some: usize, problems: usize| {
+        format!("{:.1} %", 100.0 * some as f64 / problems.max(1) as f64)
     };
     for row in &rows {
         table.add_row([
@@ -244,19 +240,21 @@ fn print_coverage(names: Vec<String>, seed: u64, count: usize) -> Result<Verdict
             row.population.to_owned(),
             row.problems.to_string(),
             percent(row.covered, row.problems),
+            percent(row.taken, row.problems),
             format!("{:.2} %", 100.0 * (row.cost - 1.0)),
         ]);
     }
     for (of, populations) in
         [("drawn", &["eights", "sixty-fours", "any"][..]), ("models", &["models"])]
     {
-        let of_kind = rows.iter().filter(|row| populations.contains(&row.population));
-        let (problems, covered) = of_kind.fold((0, 0), |(problems, covered), row| {
-            (problems + row.problems, covered + row.covered)
-        });
-        let all = ["all".to_owned(), String::new(), of.to_owned()];
-        let last = [problems.to_string(), percent(covered, problems), String::new()];
-        table.add_row(all.into_iter().chain(last));
+        let of_kind = || rows.iter().filter(|row| populations.contains(&row.population));
+        let sum = |number: fn(&Coverage) -> usize| of_kind().map(number).sum::<usize>();
+        let problems = sum(|row| row.problems);
+        let some = [sum(|row| row.covered), sum(|row| row.taken)];
+        let [covered, taken] = some.map(|some| percent(some, problems));
+        let (all, none) = ("all".to_owned(), String::new());
+        let problems = problems.to_string();
+        table.add_row([all, none.clone(), of.to_owned(), problems, covered, taken, none]);
     }
     output::print(&table)?;
     Ok(Verdict::Fine)

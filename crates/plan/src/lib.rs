@@ -49,7 +49,7 @@ pub use operands::{
     OperandAccess, OperandAccesses, OperandAlignment, PlannedProblem, Repack, Repacks, TermSplit,
 };
 pub use pgemm_ir::Element;
-pub use plan::{Candidates, NEAR_THE_BEST, Plan, near_the_best};
+pub use plan::{Candidates, NEAR_THE_BEST, PREFERRED_WITHIN, Plan, near_the_best};
 pub use precision::{Precision, UnknownPrecision, is_default as is_default_precision};
 pub use preferred::PreferredKernels;
 pub use problem::{Problem, Spans};

@@ -35,9 +35,13 @@ const MAX_EXTENT: usize = i32::MAX as usize;
 /// fewer than 2^31 CTAs.
 const MAX_BATCH: usize = 1 << 28;
 
+/// A kernel is near the best one for a problem if it is estimated to take at most so many times as
+/// long.
+pub const NEAR_THE_BEST: f64 = 1.05;
+
 /// A preferred kernel is taken instead of a faster one if it is estimated to take at most so many
 /// times as long.
-pub const NEAR_THE_BEST: f64 = 1.05;
+pub const PREFERRED_WITHIN: f64 = 1.03;
 
 /// Estimates that are corrected for each way to access the operands, when all kernels near the best
 /// are looked for.
@@ -224,13 +228,6 @@ impl Plan {
     }
 }
 
-/// The best of the preferred kernels that were ranked with the others is taken without a look at
-/// the rest if it is estimated to take at most so many times as long as the best of all. The
-/// preferred kernels that are picked in place of others are then estimated to take 1.96 % longer
-/// than the best in bf16 instead of 1.94 %, and 1.4 and 1.5 % instead of 1.25 and 1.24 % in e4m3
-/// and f64 (1500 drawn problems each, a one-off program). With 1.05 it would be 2.2 % in bf16.
-const TAKEN_AT_ONCE: f64 = 1.02;
-
 /// Why a preferred kernel was picked.
 const PREFERRED: &str = "by the heuristic, of the preferred kernels";
 
@@ -243,8 +240,6 @@ pub struct Candidates {
     first: Option<Plan>,
     /// The estimated cycles of the first plan, if the heuristic has ranked it.
     least: f64,
-    /// The estimate of `preferred` over that of the first plan.
-    cost: f64,
     ranking: Option<Ranking<'static>>,
 }
 
@@ -264,7 +259,6 @@ impl Candidates {
                 preferred: None,
                 first,
                 least,
-                cost: 1.0,
                 ranking: None,
             });
         }
@@ -277,40 +271,41 @@ impl Candidates {
         let first = search.next_ranked(&mut ranking, "by the heuristic");
         let (first, least) = first.ok_or(TOO_MANY_TILES)?;
         let (first, ranking) = (Some(first), Some(ranking));
-        Ok(Candidates { search, tuned: None, preferred: None, first, least, cost: 1.0, ranking })
+        Ok(Candidates { search, tuned: None, preferred: None, first, least, ranking })
     }
 
     /// Puts the best plan with a preferred kernel first, if it is estimated to take at most
-    /// [`NEAR_THE_BEST`] times as long as the best of all. A tuned plan and plans that the config
+    /// [`PREFERRED_WITHIN`] times as long as the best of all. A tuned plan and plans that the config
     /// asks for stay first.
     pub fn prefer(mut self, preferred: &PreferredKernels) -> Candidates {
-        if self.tuned.is_none()
-            && let Some((plan, cycles)) = self.best_near_the_best(preferred)
-        {
-            (self.preferred, self.cost) = (Some(plan), cycles / self.least);
+        let comes_first = |first: &Plan| preferred.contains(&first.spec);
+        if self.tuned.is_none() && !self.first.iter().any(comes_first) {
+            let nearest = self.nearest(preferred);
+            self.preferred =
+                nearest.and_then(|(plan, ratio)| (ratio <= PREFERRED_WITHIN).then_some(plan));
         }
         self
     }
 
-    /// The best plan with a preferred kernel, if another comes first and this one is near it. One
-    /// that is very near it and was ranked with the others is taken at once. Else preferred ones
-    /// are ranked alone.
-    fn best_near_the_best(&self, preferred: &PreferredKernels) -> Option<(Plan, f64)> {
-        let Candidates { search, ranking, first, .. } = self;
-        let is_preferred = |plan: &Plan| preferred.contains(&plan.spec);
-        if first.iter().any(is_preferred) {
-            return None;
+    /// The best plan with a preferred kernel, and how many times as long as the best of all it is
+    /// estimated to take. There is none if the config asks for a kernel.
+    ///
+    /// Of the kernels that were ranked with all others, the best preferred one is taken if it is
+    /// within [`PREFERRED_WITHIN`]. Else preferred ones are ranked alone.
+    pub fn nearest(&self, preferred: &PreferredKernels) -> Option<(Plan, f64)> {
+        let Candidates { search, ranking, first, least, .. } = self;
+        let ranking = ranking.as_ref()?;
+        if let Some(first) = first.as_ref().filter(|first| preferred.contains(&first.spec)) {
+            return Some((first.clone(), 1.0));
         }
-        let is_near = |cycles: f64| cycles <= NEAR_THE_BEST * self.least;
-        let corrected = ranking.as_ref()?.corrected();
-        let corrected = corrected.filter(|(_, cycles)| *cycles <= TAKEN_AT_ONCE * self.least);
+        let near = ranking.corrected().filter(|(_, cycles)| *cycles <= PREFERRED_WITHIN * least);
         let plan = |(choice, cycles)| Some((search.legal(choice, PREFERRED)?, cycles));
-        let found = corrected.filter_map(plan).find(|(plan, _)| is_preferred(plan));
-        found.or_else(|| {
+        let mut found = near.filter_map(plan).find(|(plan, _)| preferred.contains(&plan.spec));
+        if found.is_none() {
             let preferred = PreferredFor::new(preferred, &search.accesses);
-            let first = search.next_ranked(&mut search.ranking(Some(&preferred)), PREFERRED);
-            first.filter(|(_, cycles)| is_near(*cycles))
-        })
+            found = search.next_ranked(&mut search.ranking(Some(&preferred)), PREFERRED);
+        }
+        found.map(|(plan, cycles)| (plan, cycles / least))
     }
 
     /// The best plan with a preferred kernel that is accepted. There is none if the config asks for
@@ -325,12 +320,6 @@ impl Candidates {
         let mut ranking = self.search.ranking(Some(&preferred));
         let mut next = || Some(self.search.next_ranked(&mut ranking, PREFERRED)?.0);
         std::iter::from_fn(&mut next).find(|plan| accept(plan))
-    }
-
-    /// How many times as long as the best plan the one with a preferred kernel is estimated to
-    /// take. It is 1 if the best comes first.
-    pub fn cost_of_preference(&self) -> f64 {
-        self.cost
     }
 }
 
@@ -482,7 +471,8 @@ pub fn near_the_best(
 ) -> Result<Vec<(Spec, f64)>> {
     let Candidates { search, first, least, .. } =
         Candidates::new(problem, config, device.into(), alignment)?;
-    let mut ratios: HashMap<Spec, f64> = HashMap::new();
+    let mut near: Vec<(Spec, f64)> = vec![];
+    let mut numbers: HashMap<Spec, usize> = HashMap::new();
     let mut best = least;
     let mut all: Vec<(Spec, f64)> = first.iter().map(|plan| (plan.spec, least)).collect();
     for planned in &search.accesses {
@@ -501,11 +491,14 @@ pub fn near_the_best(
     for (spec, cycles) in all {
         let ratio = cycles / best;
         if ratio <= NEAR_THE_BEST {
-            let least = ratios.entry(spec).or_insert(ratio);
-            *least = least.min(ratio);
+            let number = *numbers.entry(spec).or_insert_with(|| {
+                near.push((spec, ratio));
+                near.len() - 1
+            });
+            near[number].1 = near[number].1.min(ratio);
         }
     }
-    Ok(ratios.into_iter().collect())
+    Ok(near)
 }
 
 /// Bytes below which an operand is left in L2 for later kernels.

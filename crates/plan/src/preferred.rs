@@ -17,10 +17,10 @@ type Tables = HashMap<(Key, EpilogueShape), Option<Arc<Table>>>;
 const MOST_KNOWN: usize = 1 << 14;
 
 /// Kernels that the planner prefers to others, for example since they need no compilation. It takes
-/// the best one of these if it is estimated to take at most [`NEAR_THE_BEST`] times as long as the
-/// best of all.
+/// the best one of these if it is estimated to take at most [`PREFERRED_WITHIN`] times as long as
+/// the best of all.
 ///
-/// [`NEAR_THE_BEST`]: crate::NEAR_THE_BEST
+/// [`PREFERRED_WITHIN`]: crate::PREFERRED_WITHIN
 #[derive(Default)]
 pub struct PreferredKernels {
     /// The names of their specs, sorted. A name becomes a spec when a table needs it.
@@ -106,7 +106,7 @@ impl fmt::Debug for PreferredKernels {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Config, Element, Major, NEAR_THE_BEST, OperandAlignment, Plan, Problem};
+    use crate::{Config, Element, Major, OperandAlignment, PREFERRED_WITHIN, Plan, Problem};
 
     const SMS: u32 = 132;
 
@@ -124,8 +124,11 @@ mod tests {
         let mut near = crate::near_the_best(&problem, &config, SMS, alignment).unwrap();
         near.sort_by(|one, other| one.1.total_cmp(&other.1));
         let best = Plan::best(&problem, &config, SMS).unwrap();
-        let (other, ratio) = *near.iter().rev().find(|(spec, _)| *spec != best.spec).unwrap();
-        assert!(ratio <= NEAR_THE_BEST);
+        let is_other =
+            |(spec, ratio): &&(Spec, f64)| *spec != best.spec && *ratio <= PREFERRED_WITHIN;
+        let (other, _) = *near.iter().rev().find(is_other).unwrap();
+        let (farther, ratio) = *near.last().unwrap();
+        assert!(ratio > PREFERRED_WITHIN);
         let far = "bf16-kn-bf16-64x8x64-s16-w1-c1x1".to_owned();
         let preferred = PreferredKernels::new([other.to_string(), far.clone()]);
         assert!(
@@ -135,8 +138,9 @@ mod tests {
         assert_eq!(with_preferred[0].spec, other);
         // The best follows, and what follows it.
         assert_eq!(with_preferred[1], best);
-        // A kernel that takes much longer is not preferred, and the best is as good as it is.
-        for names in [vec![far.clone()], vec![far, best.spec.to_string()]] {
+        // A kernel that takes longer is not preferred, and the best is as good as it is.
+        let farther = farther.to_string();
+        for names in [vec![far.clone()], vec![farther], vec![far, best.spec.to_string()]] {
             assert_eq!(plans(&problem, &config, &PreferredKernels::new(names))[0], best);
         }
     }
