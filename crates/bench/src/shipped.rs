@@ -115,7 +115,8 @@ impl Kind {
     fn weight(self) -> f64 {
         match self {
             Kind::Drawn | Kind::Serving => 1.0,
-            Kind::Models | Kind::Rows => 2.0,
+            Kind::Models => 2.0,
+            Kind::Rows => 3.0,
         }
     }
 }
