@@ -7,7 +7,7 @@ use std::process::{Command, Output};
 
 use pgemm::packs::Notes;
 use pgemm::{assembled, files};
-use pgemm_cubins::{Compression, Group};
+use pgemm_cubins::Group;
 
 const C: [&str; 4] = ["-std=c11", "-Wall", "-Wextra", "-pedantic"];
 const CPP: [&str; 5] = ["-std=c++17", "-Wall", "-Wextra", "-pedantic", "-Wconversion"];
@@ -59,7 +59,7 @@ fn succeeds(command: &mut Command) -> Output {
 /// Writes a pack with one kernel, which no device will be given.
 fn write_pack(path: &Path) {
     let kernels = [("kernel".to_owned(), vec![7; 100])];
-    let group = Group { compression: Compression::Zstandard, base: None, kernels: &kernels };
+    let group = Group::new(&kernels);
     let notes = files::indented(&Notes::new(vec![])).unwrap();
     let pack = pgemm_cubins::write(&[group], assembled::generator(), "ptxas 12.9", &notes).unwrap();
     std::fs::write(path, pack).unwrap();

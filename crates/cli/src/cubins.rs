@@ -302,15 +302,12 @@ fn write_pack(
         let group = of_layers.iter().position(is_of);
         twins_of_groups[group.ok_or_else(|| format!("{twin} is in no group"))?].push(kernel);
     }
-    let zstandard = |kernels, base| Group { compression: Compression::Zstandard, base, kernels };
-    let mut groups: Vec<Group> = of_layers.iter().map(|kernels| zstandard(kernels, None)).collect();
+    let mut groups: Vec<Group> = of_layers.iter().map(|kernels| Group::new(kernels)).collect();
     let with_twins = twins_of_groups.iter().enumerate().filter(|(_, twins)| !twins.is_empty());
-    groups.extend(with_twins.map(|(number, twins)| zstandard(twins, Some(number))));
-    groups.extend(others.iter().map(|kernels| Group {
-        compression: Compression::Lzma2,
-        base: None,
-        kernels,
-    }));
+    let of_twins = |base, twins| Group { base: Some(base), ..Group::new(twins) };
+    groups.extend(with_twins.map(|(number, twins)| of_twins(number, twins)));
+    let of_others = |kernels| Group { compression: Compression::Lzma2, ..Group::new(kernels) };
+    groups.extend(others.iter().map(|kernels| of_others(kernels)));
     let pack = pgemm_cubins::write(&groups, generator(), assembler, &[])?;
     if pack.len() > args.most_bytes {
         let (length, most) = (pack.len(), args.most_bytes);

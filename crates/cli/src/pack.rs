@@ -7,7 +7,7 @@ use persistent_gemm::driver::{Device, DeviceProperties};
 use persistent_gemm::packs::Notes;
 use persistent_gemm::tune::{self, Results};
 use persistent_gemm::{DeviceFacts, USUAL_SMS, assembled, files, first_plan};
-use pgemm_cubins::{Compression, Group};
+use pgemm_cubins::Group;
 use pgemm_kernels::RepackSpec;
 use pgemm_ptx::ptxas::Ptxas;
 
@@ -73,8 +73,7 @@ pub fn run(args: &Args) -> Result<Verdict, Failure> {
         output::note(format_args!("{name} is left out: the assembler spoils it"));
     }
     let alike = pgemm_cubins::alike(kernels, GROUP_OF_LAYERS);
-    let group = |kernels| Group { compression: Compression::Zstandard, base: None, kernels };
-    let groups: Vec<Group> = alike.iter().map(|kernels| group(kernels)).collect();
+    let groups: Vec<Group> = alike.iter().map(|kernels| Group::new(kernels)).collect();
     let assemblers = assemblers.into_iter().collect::<Vec<_>>().join(", ");
     let notes = files::indented(&Notes::new(results))?;
     let pack = pgemm_cubins::write(&groups, assembled::generator(), &assemblers, &notes)?;

@@ -28,6 +28,13 @@ pub struct Group<'k> {
     pub kernels: &'k [(String, Vec<u8>)],
 }
 
+impl<'k> Group<'k> {
+    /// A group of Zstandard without a base.
+    pub fn new(kernels: &'k [(String, Vec<u8>)]) -> Group<'k> {
+        Group { compression: Compression::Zstandard, base: None, kernels }
+    }
+}
+
 /// The bytes of a pack with these groups of kernels, by the generator and the assembler that made
 /// them, and with notes of any kind.
 ///
@@ -171,11 +178,10 @@ mod tests {
 
     fn pack() -> Vec<u8> {
         let kernels = kernels();
-        let (zstandard, lzma2) = (Compression::Zstandard, Compression::Lzma2);
         let groups = [
-            Group { compression: zstandard, base: None, kernels: &kernels[..16] },
-            Group { compression: lzma2, base: None, kernels: &kernels[16..32] },
-            Group { compression: zstandard, base: Some(0), kernels: &kernels[32..] },
+            Group::new(&kernels[..16]),
+            Group { compression: Compression::Lzma2, ..Group::new(&kernels[16..32]) },
+            Group { base: Some(0), ..Group::new(&kernels[32..]) },
         ];
         write(&groups, "generator", "assembler 1.2", b"notes").unwrap()
     }
@@ -208,8 +214,8 @@ mod tests {
     #[test]
     fn a_kernel_that_is_there_twice_is_refused() {
         let twice = [("one".to_owned(), vec![1]), ("one".to_owned(), vec![2])];
-        let group = |kernels| Group { compression: Compression::Zstandard, base: None, kernels };
-        assert!(write(&[group(&twice[..1]), group(&twice[1..])], "", "", &[]).is_err());
+        let groups = [Group::new(&twice[..1]), Group::new(&twice[1..])];
+        assert!(write(&groups, "", "", &[]).is_err());
     }
 
     #[test]

@@ -154,14 +154,14 @@ pub(crate) fn find<T>(mut find: impl FnMut(&Pack) -> Option<T>) -> Option<T> {
 
 #[cfg(test)]
 mod tests {
-    use pgemm_cubins::{Compression, Group};
+    use pgemm_cubins::Group;
 
     use super::*;
 
     /// A pack with one kernel.
     fn pack(generator: &str, notes: &[u8]) -> Vec<u8> {
         let kernels = [("kernel".to_owned(), vec![7; 100])];
-        let group = Group { compression: Compression::Zstandard, base: None, kernels: &kernels };
+        let group = Group::new(&kernels);
         pgemm_cubins::write(&[group], generator, "ptxas 12.9", notes).unwrap()
     }
 

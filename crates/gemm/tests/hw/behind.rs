@@ -10,7 +10,7 @@ use persistent_gemm::{
     Choice, Compile, Config, Dtype, Gemm, Major, Plan, Precision, Preparation, Problem, RunRequest,
     Split, SummationClass, assembled, files, plans,
 };
-use pgemm_cubins::{Compression, Group};
+use pgemm_cubins::Group;
 use pgemm_kernels::Spec;
 use pgemm_plan::OperandAlignment;
 
@@ -190,7 +190,7 @@ fn a_kernel_that_the_driver_refuses_is_compiled() {
     // No other test uses it.
     let spec: Spec = "bf16-kn-bf16-64x232x64-s4-w1-c1x1".parse().unwrap();
     let kernels = [(spec.to_string(), b"\x7fELF and what else is no kernel".to_vec())];
-    let group = Group { compression: Compression::Zstandard, base: None, kernels: &kernels };
+    let group = Group::new(&kernels);
     let notes = files::indented(&Notes::new(vec![])).unwrap();
     let pack = pgemm_cubins::write(&[group], assembled::generator(), "nobody", &notes).unwrap();
     let folder = std::env::temp_dir().join(format!("pgemm-refused-{}", std::process::id()));
