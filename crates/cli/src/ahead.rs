@@ -47,7 +47,7 @@ impl<I: Iterator<Item = Vec<Spec>>> Ahead<I> {
                 some.extend(more.into_iter().filter(|spec| self.known.insert(*spec)));
                 self.done += 1;
             }
-            ahead::compile(&Vec::from_iter(some), self.device, self.processes);
+            ahead::compile(&Vec::from_iter(some), self.device, self.processes, |_| {});
         }
     }
 }

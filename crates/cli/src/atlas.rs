@@ -247,11 +247,12 @@ pub fn run(args: &Args) -> Result<Verdict, Failure> {
     let facts = device.properties();
     let plans = work.iter().filter_map(|(_, at)| first_plan(&at.problem, &config, facts).ok());
     let specs: HashSet<Spec> = plans.map(|plan| plan.spec).collect();
-    let message = format!("compiling {} kernels", specs.len());
     let specs = Vec::from_iter(specs);
-    output::while_showing(message, || {
-        persistent_gemm::ahead::compile(&specs, facts.ordinal, args.ahead.processes);
-    });
+    output::note(format!("compiling {} kernels", specs.len()));
+    let progress = output::progress(specs.len());
+    let done = |_| progress.inc(1);
+    persistent_gemm::ahead::compile(&specs, facts.ordinal, args.ahead.processes, done);
+    progress.finish_and_clear();
 
     let problems: Vec<AtlasProblem> = work.iter().map(|(_, at)| at.clone()).collect();
     let atlas = Atlas::new(&bench, &peers, (config, elements), options, &problems)?;

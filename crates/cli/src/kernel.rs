@@ -2,6 +2,8 @@
 
 mod plan;
 
+use std::io;
+
 use clap::{Args, Subcommand};
 use persistent_gemm::driver::Device;
 use persistent_gemm::host::{Executor, multiply};
@@ -69,8 +71,9 @@ pub enum Command {
     },
     /// Compile kernels on the GPU and load them once, so that the driver has them in its cache.
     Load {
-        /// Kernel names.
-        #[arg(value_name = "SPEC", required = true)]
+        /// Kernel names. Without names, they are read from standard input, one in a line, and each
+        /// is answered with a line: its name, or nothing if it could not be loaded.
+        #[arg(value_name = "SPEC")]
         specs: Vec<Spec>,
         /// Ordinal of the CUDA device.
         #[arg(long, default_value_t = 0)]
@@ -166,10 +169,22 @@ pub fn run(command: &Command) -> Result<Verdict, Failure> {
 fn load(specs: &[Spec], device: u32) -> Result<Verdict, Failure> {
     let store = KernelStore::of(&Device::new(device)?);
     let mut verdict = Verdict::Fine;
-    for spec in specs {
-        if let Err(error) = store.preload(spec) {
+    let mut is_loaded = |spec: &Spec| {
+        let loaded = store.preload(spec);
+        if let Err(error) = &loaded {
             output::note(error);
             verdict = Verdict::Wrong;
+        }
+        loaded.is_ok()
+    };
+    for spec in specs {
+        is_loaded(spec);
+    }
+    if specs.is_empty() {
+        for line in io::stdin().lines() {
+            let spec: Spec = line?.trim().parse()?;
+            let name = if is_loaded(&spec) { spec.to_string() } else { String::new() };
+            output::text(&format!("{name}\n"))?;
         }
     }
     Ok(verdict)

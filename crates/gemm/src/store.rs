@@ -106,8 +106,9 @@ impl KernelStore {
                 let specs: Vec<Spec> = [first].into_iter().chain(receiver.try_iter()).collect();
                 let Some(store) = store.upgrade() else { return };
                 let device = store.device.properties().ordinal;
-                ahead::compile(&specs, device, ahead::usual_processes());
-                specs.into_iter().for_each(|spec| store.load_behind(spec));
+                let load = |spec| store.load_behind(spec);
+                let left = ahead::compile(&specs, device, ahead::usual_processes(), load);
+                left.into_iter().for_each(load);
             }
         };
         self.behind.compile(spec, |receiver| drop(thread::spawn(move || work(receiver))));
