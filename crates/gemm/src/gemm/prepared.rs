@@ -1,6 +1,7 @@
 //! Problems that are ready to launch: planned, their kernels loaded, their arguments packed.
 
 use std::sync::{Arc, Mutex};
+use std::time::Instant;
 
 use pgemm_kernels::RepackSignature;
 use pgemm_plan::{
@@ -215,7 +216,10 @@ impl Gemm {
         let known = lock(&self.0.prepared).get(&key).cloned();
         match known {
             None => {
+                let begin = Instant::now();
                 let prepared = self.prepare_best(problem, alignment)?;
+                let Problem { m, n, k, .. } = problem;
+                tracing::debug!("{m}x{n}x{k} was prepared in {:?}", begin.elapsed());
                 self.remember(key, prepared)
             }
             Some(stand_in) if stand_in.is_outdated(store, compile) => {
@@ -234,7 +238,9 @@ impl Gemm {
         alignment: OperandAlignment,
     ) -> Result<Arc<Prepared>> {
         let Inner { config, store, compile, .. } = &*self.0;
+        let begin = Instant::now();
         let mut plans = self.plans(problem, alignment)?;
+        tracing::debug!("planned in {:?}", begin.elapsed());
         if *lock(compile) == Compile::Behind && config.spec.is_none() {
             // Those that the driver spoils are known to be so after their compilation.
             let best = plans.find(|plan| !store.is_unclean(&plan.spec));
