@@ -56,18 +56,23 @@ fn read() -> Result<Pack, String> {
 
 /// Begins to read and compute what first plans and first kernels need: the tables of the planner
 /// for bf16 with K-major operands, what corrects its estimates, the index of the pack, and the code
-/// of all that. A thread does it once, while the driver creates a context, which takes much longer.
+/// of all that, for products of many rows and of few. A thread does it once, while the driver
+/// creates a context, which takes much longer.
 pub(crate) fn get_ready() {
     static BEGUN: Once = Once::new();
     BEGUN.call_once(|| {
         let work = || {
             // Whether there is a pack does not matter here.
             let _ = pack();
-            let problem = Problem::new(4096, 4096, 4096, Major::K, Major::K);
             let (config, aligned) = (Config::new(Element::Bf16), OperandAlignment::ALIGNED);
-            if let Ok(plans) = Plan::candidates_with(&problem, &config, USUAL_SMS, &(), aligned) {
-                let plan = plans.prefer(preferred()).next();
+            let plans = |rows| {
+                let problem = Problem::new(rows, 4096, 4096, Major::K, Major::K);
+                Plan::candidates_with(&problem, &config, USUAL_SMS, &(), aligned).ok()
+            };
+            for plans in [4096, 16].into_iter().filter_map(plans) {
+                let plan = plans.best_preferred(preferred(), |_| true);
                 plan.map(|plan| Signature::of(&plan.spec));
+                plans.prefer(preferred());
             }
         };
         // Without a thread, the first plan does it.
