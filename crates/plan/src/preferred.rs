@@ -116,19 +116,23 @@ mod tests {
         plans.prefer(preferred).collect()
     }
 
+    /// The kernels near the best of a problem, the nearest first, without that itself.
+    fn near(problem: &Problem, config: &Config, best: &Plan) -> Vec<(Spec, f64)> {
+        let alignment = OperandAlignment::ALIGNED;
+        let mut near = crate::near_the_best(problem, config, SMS, alignment).unwrap();
+        near.retain(|(spec, _)| *spec != best.spec);
+        near.sort_by(|one, other| one.1.total_cmp(&other.1));
+        near
+    }
+
     #[test]
     fn a_preferred_kernel_comes_first_if_it_is_near_the_best() {
         let config = Config::new(Element::Bf16);
         let problem = Problem::new(1000, 1304, 2048, Major::K, Major::N);
-        let alignment = OperandAlignment::ALIGNED;
-        let mut near = crate::near_the_best(&problem, &config, SMS, alignment).unwrap();
-        near.sort_by(|one, other| one.1.total_cmp(&other.1));
         let best = Plan::best(&problem, &config, SMS).unwrap();
-        let is_other =
-            |(spec, ratio): &&(Spec, f64)| *spec != best.spec && *ratio <= PREFERRED_WITHIN;
-        let (other, _) = *near.iter().rev().find(is_other).unwrap();
-        let (farther, ratio) = *near.last().unwrap();
-        assert!(ratio > PREFERRED_WITHIN);
+        let near = near(&problem, &config, &best);
+        let (other, ratio) = near[0];
+        assert!(ratio <= PREFERRED_WITHIN);
         let far = "bf16-kn-bf16-64x8x64-s16-w1-c1x1".to_owned();
         let preferred = PreferredKernels::new([other.to_string(), far.clone()]);
         assert!(
@@ -138,11 +142,35 @@ mod tests {
         assert_eq!(with_preferred[0].spec, other);
         // The best follows, and what follows it.
         assert_eq!(with_preferred[1], best);
-        // A kernel that takes longer is not preferred, and the best is as good as it is.
-        let farther = farther.to_string();
-        for names in [vec![far.clone()], vec![farther], vec![far, best.spec.to_string()]] {
+        // A kernel that takes much longer is not preferred, and the best is as good as it is.
+        for names in [vec![far.clone()], vec![far, best.spec.to_string()]] {
             assert_eq!(plans(&problem, &config, &PreferredKernels::new(names))[0], best);
         }
+    }
+
+    #[test]
+    fn a_kernel_that_takes_a_little_longer_is_near_and_not_preferred() {
+        let config = Config::new(Element::Bf16);
+        let mut seen = 0;
+        for m in (500..2500).step_by(250) {
+            let problem = Problem::new(m, 1304, 2048, Major::K, Major::N);
+            let best = Plan::best(&problem, &config, SMS).unwrap();
+            let near = near(&problem, &config, &best);
+            let Some((other, _)) = near.iter().find(|(_, ratio)| *ratio > PREFERRED_WITHIN) else {
+                continue;
+            };
+            let preferred = PreferredKernels::new([other.to_string()]);
+            let alignment = OperandAlignment::ALIGNED;
+            let candidates = Plan::candidates_with(&problem, &config, SMS, &(), alignment).unwrap();
+            let (nearest, ratio) = candidates.nearest(&preferred).unwrap();
+            assert_eq!(nearest.spec, *other);
+            // The planner corrects fewer estimates, so its best may be another kernel.
+            if ratio > PREFERRED_WITHIN {
+                assert_eq!(plans(&problem, &config, &preferred)[0], best);
+                seen += 1;
+            }
+        }
+        assert!(seen > 2, "{seen}");
     }
 
     #[test]
@@ -159,11 +187,10 @@ mod tests {
     fn kernels_of_f32_and_f64_can_be_preferred() {
         for element in [Element::F32, Element::F64] {
             let config = Config::new(element);
-            let problem = Problem::new(1000, 1304, 2048, Major::K, Major::N);
-            let alignment = OperandAlignment::ALIGNED;
-            let near = crate::near_the_best(&problem, &config, SMS, alignment).unwrap();
+            let problem = Problem::new(4000, 1304, 2048, Major::K, Major::N);
             let best = Plan::best(&problem, &config, SMS).unwrap();
-            let (other, _) = near.into_iter().find(|(spec, _)| *spec != best.spec).unwrap();
+            let (other, ratio) = near(&problem, &config, &best)[0];
+            assert!(ratio <= PREFERRED_WITHIN, "{element}: {ratio}");
             let preferred = PreferredKernels::new([other.to_string()]);
             assert_eq!(plans(&problem, &config, &preferred)[0].spec, other, "{element}");
         }
