@@ -6,11 +6,12 @@ use std::collections::{HashMap, HashSet};
 use std::fmt::Write as _;
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::slice;
 
 use persistent_gemm::assembled::generator;
 use persistent_gemm::{Dtype, Error, files};
 use pgemm_bench::{Coverage, Covering, choose_shipped, coverage};
-use pgemm_cubins::{Compression, Group};
+use pgemm_cubins::{Base, Compression, Group};
 use pgemm_ir::OperandMajor;
 use pgemm_kernels::{GemmKernel, RepackKernel, RepackSpec, Spec};
 use pgemm_ptx::ptxas::Ptxas;
@@ -296,16 +297,16 @@ fn write_pack(
     let (twins, of_layers) = twins(of_layers);
     let of_layers = pgemm_cubins::alike(of_layers, GROUP_OF_LAYERS);
     let others = pgemm_cubins::alike(others, GROUP);
-    let mut twins_of_groups = vec![vec![]; of_layers.len()];
-    for (twin, kernel) in twins {
-        let is_of = |group: &Vec<(String, _)>| group.iter().any(|(name, _)| *name == twin);
-        let group = of_layers.iter().position(is_of);
-        twins_of_groups[group.ok_or_else(|| format!("{twin} is in no group"))?].push(kernel);
+    let mut places = HashMap::new();
+    for (group, kernels) in of_layers.iter().enumerate() {
+        let place = |(kernel, (name, _)): (_, &Kernel)| (name.clone(), Base { group, kernel });
+        places.extend(kernels.iter().enumerate().map(place));
     }
     let mut groups: Vec<Group> = of_layers.iter().map(|kernels| Group::new(kernels)).collect();
-    let with_twins = twins_of_groups.iter().enumerate().filter(|(_, twins)| !twins.is_empty());
-    let of_twins = |base, twins| Group { base: Some(base), ..Group::new(twins) };
-    groups.extend(with_twins.map(|(number, twins)| of_twins(number, twins)));
+    groups.extend(twins.iter().map(|(twin, kernel)| {
+        let base = places.get(twin).copied();
+        Group { base, ..Group::new(slice::from_ref(kernel)) }
+    }));
     let of_others = |kernels| Group { compression: Compression::Lzma2, ..Group::new(kernels) };
     groups.extend(others.iter().map(|kernels| of_others(kernels)));
     let pack = pgemm_cubins::write(&groups, generator(), assembler, &[])?;
@@ -321,7 +322,7 @@ fn write_pack(
 /// Kernels of a group in the pack. The first product with a kernel waits for others of its group to
 /// be decompressed, so those of linear layers are in smaller groups, and take more space.
 pub const GROUP_OF_LAYERS: usize = 4;
-const GROUP: usize = 64;
+const GROUP: usize = 72;
 
 /// A kernel by its name, with its cubin.
 type Kernel = (String, Vec<u8>);

@@ -12,7 +12,7 @@ mod write;
 
 pub use alike::alike;
 pub use pack::{Compression, Pack, PackError};
-pub use write::{Group, write};
+pub use write::{Base, Group, write};
 
 /// The kernels of the shipped pack. After comments, which begin with `#`, each line has the name of
 /// a kernel and the first 16 hexadecimal digits of the BLAKE3 hash of its PTX. `pgemm cubins

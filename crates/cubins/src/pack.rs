@@ -12,8 +12,11 @@
 //!
 //! Cubins are compressed in groups, since similar ones have much in common. A text has its length
 //! in 2 bytes before it, and the notes have theirs in 4. A group has the number of its
-//! [`Compression`] in a byte; 1 plus the number of the group whose cubins it was compressed with, a
-//! former one, or 0; its compressed bytes and the bytes of its cubins (4 bytes each).
+//! [`Compression`] in a byte; its base, which is a part of a former group: 1 plus the number of that
+//! one, or 0 for none, and the place of the part and its bytes; its compressed bytes and the bytes
+//! of its cubins (4 bytes each). With Zstandard each cubin of a group is a frame of its own, whose
+//! prefix is what comes before it: the group's base, and the former cubins of the group. So a cubin
+//! needs none of those that follow it.
 //! Kernels are sorted by their names. A kernel has its name as a text, the number of its group, the
 //! place of its cubin in the group, the bytes of the cubin (4 bytes each), and the first 16 bytes
 //! of the BLAKE3 hash of the cubin. A cubin begins at a multiple of [`ALIGNMENT`].
@@ -25,10 +28,11 @@ use std::ops::Range;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use lzma_rust2::Lzma2Reader;
+use zstd::zstd_safe::{self, DCtx};
 
 pub(crate) const MAGIC: [u8; 8] = *b"PGEMMPAK";
 /// Raise it when the meaning of a pack changes.
-pub(crate) const FORMAT: u32 = 3;
+pub(crate) const FORMAT: u32 = 4;
 /// Magic, format, length and checksum of the index.
 pub(crate) const HEADER_BYTES: usize = 8 + 4 + 4 + blake3::OUT_LEN;
 pub(crate) const HASH_BYTES: usize = 16;
@@ -101,14 +105,10 @@ pub struct Pack {
 struct Kept {
     /// The groups that were used last, with their numbers.
     groups: Vec<(u32, Cubins)>,
-    /// Decompresses groups of Zstandard. Its tables take a while to allocate.
-    zstandard: Option<zstd::bulk::Decompressor<'static>>,
 }
 
 impl Kept {
-    /// A group, which becomes the first one. A group of LZMA2 is decompressed as far as it is
-    /// needed, and then goes on from there; one of Zstandard is decompressed at once, which is
-    /// faster.
+    /// A group, which becomes the first one.
     fn group(&mut self, pack: &Pack, number: u32) -> io::Result<&mut Cubins> {
         let known = self.groups.iter().position(|(kept, _)| *kept == number);
         let cubins = match known {
@@ -126,28 +126,18 @@ impl Kept {
 
     fn new_group(&mut self, pack: &Pack, group: &Group) -> io::Result<Cubins> {
         let (compressed, length) = (group.compressed.clone(), group.bytes as usize);
+        let compressed = Compressed { pack: pack.bytes.clone(), place: compressed };
         if group.compression == Compression::Lzma2 {
-            let compressed = Compressed { pack: pack.bytes.clone(), place: compressed };
-            let rest = Box::new(Lzma2Reader::new(compressed, group.bytes, None));
-            return Ok(Cubins { bytes: Vec::with_capacity(length), rest });
+            let rest = Rest::Lzma2(Box::new(Lzma2Reader::new(compressed, group.bytes, None)));
+            return Ok(Cubins { bytes: Vec::with_capacity(length), base: 0, rest });
         }
-        let compressed = &pack.bytes[compressed];
-        let bytes = match group.base {
-            Some(base) => {
-                let base = &self.group(pack, base)?.bytes;
-                zstd::bulk::Decompressor::with_dictionary(base)?.decompress(compressed, length)?
-            }
-            None => {
-                let mut usable = match self.zstandard.take() {
-                    Some(usable) => usable,
-                    None => zstd::bulk::Decompressor::new()?,
-                };
-                let bytes = usable.decompress(compressed, length)?;
-                self.zstandard = Some(usable);
-                bytes
-            }
+        let base = match &group.base {
+            Some(Base { group, place }) => self.group(pack, *group)?.get(place)?,
+            None => &[],
         };
-        Ok(Cubins { bytes, rest: Box::new(io::empty()) })
+        let mut bytes = Vec::with_capacity(base.len() + length);
+        bytes.extend_from_slice(base);
+        Ok(Cubins { base: bytes.len(), bytes, rest: Rest::Zstandard(compressed) })
     }
 }
 
@@ -164,11 +154,17 @@ impl fmt::Debug for Kept {
     }
 }
 
+/// The part of a group that comes before the first cubin of another one.
+#[derive(Clone, Debug)]
+struct Base {
+    group: u32,
+    place: Range<usize>,
+}
+
 #[derive(Clone, Debug)]
 struct Group {
     compression: Compression,
-    /// The group whose cubins the dictionary of Zstandard consists of.
-    base: Option<u32>,
+    base: Option<Base>,
     compressed: Range<usize>,
     bytes: u32,
 }
@@ -226,9 +222,16 @@ impl Pack {
                 [1] => Compression::Lzma2,
                 _ => return Err(PackError::Malformed { what: "a compression is unknown" }),
             };
-            let base = index.number()?.checked_sub(1);
-            let can_be_base = |base: u32| groups.get(base as usize).is_some_and(Group::is_alone);
-            if base.is_some_and(|base| compression == Compression::Lzma2 || !can_be_base(base)) {
+            let [group, place, length] = [index.number()?, index.number()?, index.number()?];
+            let place = place as usize..(place as usize).saturating_add(length as usize);
+            let base = group.checked_sub(1).map(|group| Base { group, place });
+            let can_be_base = |base: &Base| {
+                let group = groups.get(base.group as usize);
+                group
+                    .is_some_and(|group| group.is_alone() && base.place.end <= group.bytes as usize)
+            };
+            let is_lzma2 = compression == Compression::Lzma2;
+            if base.as_ref().is_some_and(|base| is_lzma2 || !can_be_base(base)) {
                 return Err(PackError::Malformed { what: "a group has a base that cannot be one" });
             }
             let begin = groups.last().map_or(end, |last| last.compressed.end);
@@ -323,17 +326,34 @@ impl Pack {
     }
 }
 
-/// The cubins of a group, decompressed as far as they were needed.
+/// The cubins of a group, decompressed as far as they were needed, behind its base.
 struct Cubins {
     bytes: Vec<u8>,
-    rest: Box<dyn Read + Send>,
+    /// The bytes of the base.
+    base: usize,
+    rest: Rest,
+}
+
+/// What is compressed still.
+enum Rest {
+    Zstandard(Compressed),
+    Lzma2(Box<Lzma2Reader<Compressed>>),
 }
 
 impl Cubins {
     fn get(&mut self, place: &Range<usize>) -> io::Result<&[u8]> {
-        let missing = place.end.saturating_sub(self.bytes.len());
-        self.rest.by_ref().take(missing as u64).read_to_end(&mut self.bytes)?;
-        self.bytes.get(place.clone()).ok_or_else(|| io::ErrorKind::UnexpectedEof.into())
+        let Cubins { bytes, base, rest } = self;
+        let place = *base + place.start..*base + place.end;
+        let missing = place.end.saturating_sub(bytes.len());
+        match rest {
+            Rest::Zstandard(frames) => {
+                while bytes.len() < place.end {
+                    frames.next_frame(bytes)?;
+                }
+            }
+            Rest::Lzma2(rest) => drop(rest.by_ref().take(missing as u64).read_to_end(bytes)?),
+        }
+        bytes.get(place).ok_or_else(|| io::ErrorKind::UnexpectedEof.into())
     }
 }
 
@@ -348,6 +368,30 @@ struct Compressed {
     pack: Arc<Cow<'static, [u8]>>,
     /// The bytes that are left.
     place: Range<usize>,
+}
+
+impl Compressed {
+    /// Decompresses a frame of Zstandard whose prefix are these bytes, behind them.
+    fn next_frame(&mut self, bytes: &mut Vec<u8>) -> io::Result<()> {
+        let failed = |code| io::Error::other(zstd_safe::get_error_name(code));
+        let left = &self.pack[self.place.clone()];
+        let length = zstd_safe::find_frame_compressed_size(left).map_err(failed)?;
+        let frame = left.get(..length).ok_or(io::ErrorKind::UnexpectedEof)?;
+        let size = zstd_safe::get_frame_content_size(frame).ok().flatten();
+        // A damaged frame is not given much memory.
+        let most = MOST_BYTES as usize - bytes.len().min(MOST_BYTES as usize);
+        let size = size.and_then(|size| usize::try_from(size).ok());
+        let size = size.filter(|size| (1..=most).contains(size));
+        let size = size.ok_or(io::ErrorKind::InvalidData)?;
+        let begin = bytes.len();
+        bytes.resize(begin + size, 0);
+        let (prefix, cubin) = bytes.split_at_mut(begin);
+        let mut context = DCtx::create();
+        context.ref_prefix(prefix).map_err(failed)?;
+        let written = context.decompress(cubin, frame).map_err(failed)?;
+        self.place.start += length;
+        if written == size { Ok(()) } else { Err(io::ErrorKind::InvalidData.into()) }
+    }
 }
 
 impl Read for Compressed {

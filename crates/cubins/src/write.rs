@@ -4,7 +4,7 @@ use std::io::{self, Write};
 
 use lzma_rust2::{Lzma2Options, Lzma2Writer, LzmaOptions};
 use rayon::prelude::*;
-use zstd::zstd_safe::CParameter;
+use zstd::zstd_safe::{self, CCtx, CParameter};
 
 use crate::pack::{ALIGNMENT, Compression, FORMAT, HEADER_BYTES, MAGIC, hash_of};
 
@@ -19,13 +19,22 @@ const WINDOW: u32 = 24;
 pub struct Group<'k> {
     /// How.
     pub compression: Compression,
-    /// The number of a former group of Zstandard that has no base itself. This one, of Zstandard
-    /// too, is compressed with the cubins of that one at hand, and takes little space if they are
-    /// similar. For the first use of its kernels, both are decompressed.
-    pub base: Option<usize>,
+    /// A kernel of a former group of Zstandard that has no base itself. This group, of Zstandard
+    /// too, is compressed with that kernel at hand, and takes little space if it is similar. For
+    /// the first use of its kernels, that one is decompressed too.
+    pub base: Option<Base>,
     /// The names of kernels, with their cubins. They should be similar. For the first use of a
-    /// kernel, those before it are decompressed too, and with Zstandard all of them.
+    /// kernel, those before it are decompressed too.
     pub kernels: &'k [(String, Vec<u8>)],
+}
+
+/// A kernel of a group: the number of the group, and its own in there.
+#[derive(Clone, Copy, Debug)]
+pub struct Base {
+    /// The number of the group.
+    pub group: usize,
+    /// The number of the kernel among those of the group.
+    pub kernel: usize,
 }
 
 impl<'k> Group<'k> {
@@ -39,33 +48,47 @@ impl<'k> Group<'k> {
 /// them, and with notes of any kind.
 ///
 /// # Errors
-/// A text or the whole is too large for the format, a kernel is there twice, a base is no such
-/// group, or there is no memory.
+/// A text or the whole is too large for the format, a kernel is there twice, a base is no kernel of
+/// such a group, or there is no memory.
 pub fn write(
     groups: &[Group<'_>],
     generator: &str,
     assembler: &str,
     notes: &[u8],
 ) -> io::Result<Vec<u8>> {
+    // The place of each base in its group, and its cubin.
+    let mut bases: Vec<Option<(usize, &[u8])>> = vec![];
     for (number, group) in groups.iter().enumerate() {
-        let is_alone =
-            |group: &Group| group.compression == Compression::Zstandard && group.base.is_none();
-        let former = group.base.map(|base| groups[..number].get(base).is_some_and(is_alone));
-        if former == Some(false) || former.is_some() && group.compression == Compression::Lzma2 {
+        let is_zstandard = |group: &Group| group.compression == Compression::Zstandard;
+        let found = group.base.map(|Base { group: of, kernel }| {
+            let former =
+                groups[..number].get(of).filter(|of| is_zstandard(of) && of.base.is_none());
+            let kernels = former.filter(|_| is_zstandard(group))?.kernels;
+            let place = kernels.get(..kernel)?.iter().map(|(_, cubin)| aligned(cubin)).sum();
+            Some((place, &*kernels.get(kernel)?.1))
+        });
+        if found == Some(None) {
             return Err(io::Error::other(format!("group {number} cannot have its base")));
         }
+        bases.push(found.flatten());
     }
-    let of_group = |group: &Group| compressed(group, group.base.map(|base| &groups[base]));
-    let compressed: Vec<Vec<u8>> = groups.par_iter().map(of_group).collect::<io::Result<_>>()?;
+    let of_group = |(group, base): (&Group, &Option<(usize, &[u8])>)| {
+        compressed(group, base.map_or(&[], |(_, cubin)| cubin))
+    };
+    let all = groups.par_iter().zip(&bases);
+    let compressed: Vec<Vec<u8>> = all.map(of_group).collect::<io::Result<_>>()?;
     let mut index = Vec::new();
     text(&mut index, generator)?;
     text(&mut index, assembler)?;
     number(&mut index, notes.len())?;
     index.extend(notes);
     number(&mut index, groups.len())?;
-    for (group, compressed) in groups.iter().zip(&compressed) {
+    for ((group, base), compressed) in groups.iter().zip(&bases).zip(&compressed) {
         index.push(group.compression as u8);
-        number(&mut index, group.base.map_or(0, |base| base + 1))?;
+        number(&mut index, group.base.map_or(0, |base| base.group + 1))?;
+        let (place, length) = base.map_or((0, 0), |(place, cubin)| (place, cubin.len()));
+        number(&mut index, place)?;
+        number(&mut index, length)?;
         number(&mut index, compressed.len())?;
         number(&mut index, group.kernels.iter().map(|(_, cubin)| aligned(cubin)).sum())?;
     }
@@ -99,26 +122,33 @@ pub fn write(
     Ok(bytes)
 }
 
+/// Adds a cubin to those of a group.
+fn join(cubins: &mut Vec<u8>, cubin: &[u8]) {
+    let end = cubins.len() + aligned(cubin);
+    cubins.extend(cubin);
+    cubins.resize(end, 0);
+}
+
 /// The cubins of a group, one after the other.
 fn joined(group: &Group<'_>) -> Vec<u8> {
     let mut cubins = Vec::new();
-    for (_, cubin) in group.kernels {
-        let end = cubins.len() + aligned(cubin);
-        cubins.extend(cubin);
-        cubins.resize(end, 0);
-    }
+    group.kernels.iter().for_each(|(_, cubin)| join(&mut cubins, cubin));
     cubins
 }
 
 /// The compressed bytes of a group, with its base.
-fn compressed(group: &Group<'_>, base: Option<&Group<'_>>) -> io::Result<Vec<u8>> {
-    let cubins = joined(group);
+fn compressed(group: &Group<'_>, base: &[u8]) -> io::Result<Vec<u8>> {
     match group.compression {
         Compression::Zstandard => {
-            let base = base.map(joined).unwrap_or_default();
-            let mut compressor = zstd::bulk::Compressor::with_dictionary(LEVEL, &base)?;
-            compressor.set_parameter(CParameter::WindowLog(WINDOW))?;
-            compressor.compress(&cubins)
+            let mut former = base.to_vec();
+            let mut frames = Vec::new();
+            for (_, cubin) in group.kernels {
+                let mut next = Vec::new();
+                join(&mut next, cubin);
+                frames.extend(frame(&former, &next)?);
+                former.extend(next);
+            }
+            Ok(frames)
         }
         Compression::Lzma2 => {
             let mut options = LzmaOptions::with_preset(9);
@@ -128,10 +158,23 @@ fn compressed(group: &Group<'_>, base: Option<&Group<'_>>) -> io::Result<Vec<u8>
             (options.lc, options.lp, options.pb) = (0, place, place);
             let options = Lzma2Options { lzma_options: options, ..Lzma2Options::default() };
             let mut writer = Lzma2Writer::new(Vec::new(), options);
-            writer.write_all(&cubins)?;
+            writer.write_all(&joined(group))?;
             writer.finish()
         }
     }
+}
+
+/// A frame of Zstandard with these bytes, whose prefix are others.
+fn frame(prefix: &[u8], bytes: &[u8]) -> io::Result<Vec<u8>> {
+    let failed = |code| io::Error::other(zstd_safe::get_error_name(code));
+    let mut context = CCtx::create();
+    for parameter in [CParameter::CompressionLevel(LEVEL), CParameter::WindowLog(WINDOW)] {
+        context.set_parameter(parameter).map_err(failed)?;
+    }
+    context.ref_prefix(prefix).map_err(failed)?;
+    let mut frame = Vec::with_capacity(zstd_safe::compress_bound(bytes.len()));
+    context.compress2(&mut frame, bytes).map_err(failed)?;
+    Ok(frame)
 }
 
 /// The bytes that a cubin takes in its group.
@@ -181,7 +224,7 @@ mod tests {
         let groups = [
             Group::new(&kernels[..16]),
             Group { compression: Compression::Lzma2, ..Group::new(&kernels[16..32]) },
-            Group { base: Some(0), ..Group::new(&kernels[32..]) },
+            Group { base: Some(Base { group: 0, kernel: 2 }), ..Group::new(&kernels[32..]) },
         ];
         write(&groups, "generator", "assembler 1.2", b"notes").unwrap()
     }
@@ -189,9 +232,9 @@ mod tests {
     #[test]
     fn what_was_written_is_read() {
         let bytes = pack();
-        // Each of the three families is there once in each of the two groups without a base, and
-        // little else.
-        assert!((24_000..30_000).contains(&bytes.len()), "{}", bytes.len());
+        // Each of the three families is there once in each of the two groups without a base, two of
+        // them in the group whose base is of the third, and little else.
+        assert!((32_000..38_000).contains(&bytes.len()), "{}", bytes.len());
         let pack = Pack::read(bytes).unwrap();
         assert_eq!((pack.generator(), pack.assembler()), ("generator", "assembler 1.2"));
         assert_eq!((pack.len(), pack.notes()), (50, &b"notes"[..]));
@@ -219,22 +262,24 @@ mod tests {
     }
 
     #[test]
-    fn only_a_former_group_of_zstandard_without_a_base_is_a_base() {
+    fn only_a_kernel_of_a_former_group_of_zstandard_without_a_base_is_a_base() {
         let kernels = kernels();
-        let group = |compression, base, kernel: usize| Group {
+        let group = |compression, base: Option<(usize, usize)>, kernel: usize| Group {
             compression,
-            base,
+            base: base.map(|(group, kernel)| Base { group, kernel }),
             kernels: &kernels[kernel..=kernel],
         };
         let (zstandard, lzma2) = (Compression::Zstandard, Compression::Lzma2);
         let first = group(zstandard, None, 0);
         let taken = |others: &[Group]| write(&[&[first], others].concat(), "", "", &[]).is_ok();
-        let second = group(zstandard, Some(0), 1);
+        let second = group(zstandard, Some((0, 0)), 1);
         assert!(taken(&[second]));
-        assert!(!taken(&[group(zstandard, Some(1), 1)]), "itself");
-        assert!(!taken(&[second, group(zstandard, Some(1), 2)]), "one with a base");
-        assert!(!taken(&[group(lzma2, None, 1), group(zstandard, Some(1), 2)]), "one of LZMA2");
-        assert!(!taken(&[group(lzma2, Some(0), 1)]), "for LZMA2");
+        assert!(!taken(&[group(zstandard, Some((0, 1)), 1)]), "no kernel");
+        assert!(!taken(&[group(zstandard, Some((1, 0)), 1)]), "itself");
+        assert!(!taken(&[second, group(zstandard, Some((1, 0)), 2)]), "one with a base");
+        let of_lzma2 = group(lzma2, None, 1);
+        assert!(!taken(&[of_lzma2, group(zstandard, Some((1, 0)), 2)]), "one of LZMA2");
+        assert!(!taken(&[group(lzma2, Some((0, 0)), 1)]), "for LZMA2");
     }
 
     #[test]
