@@ -34,9 +34,13 @@ const EXACT: [(&str, usize, [f64; 2]); 2] =
     [("f64", 768, [1.0066, 1.0345]), ("f32", 579, [1.0038, 1.0220])];
 
 /// Runs whose problems the heuristic was not fitted to, their number, the largest mean and the
-/// largest 95th percentile. Limits are a little above today's values. The percentile rests on ten
-/// problems: two fits to the same timings, which likely differ by chance, gave 1.0414 and 1.0441.
-const HELD_OUT: (&str, usize, [f64; 2]) = ("-sixth-", 192, [1.013, 1.045]);
+/// largest 95th percentile. Limits are a little above today's values. The first percentile rests on
+/// ten problems: two fits to the same timings, which likely differ by chance, gave 1.0414 and
+/// 1.0441. The problems of [`HARD`] are harder: they are of the kinds of which picks were behind
+/// cuBLASLt most often.
+const HELD_OUT: [(&[&str], usize, [f64; 2]); 2] =
+    [(&["-sixth-"], 192, [1.013, 1.045]), (HARD, 114, [1.028, 1.1])];
+const HARD: &[&str] = &["-turns-eight-", "-turns-missed-eighth-"];
 
 /// Fewest problems of each kind.
 const LEAST_OF_KIND: usize = 600;
@@ -47,6 +51,9 @@ fn picks_lose_little_on_stored_timings() {
     let mut kinds = [Judgement::named("in turn"), Judgement::named("others")];
     for file in ["rule.jsonl", "survey.jsonl"] {
         for mut judgement in judge(&results.join(file)).expect("the results can be read") {
+            if HARD.iter().any(|part| judgement.run.contains(part)) {
+                continue;
+            }
             if judgement.run.as_str() < FASTER_STORES_SINCE {
                 let all = judgement.run.contains(OF_ANY_EXTENTS);
                 let is_outdated = |problem: &str| {
@@ -89,15 +96,17 @@ fn picks_of_f64_and_f32_lose_little_on_stored_timings() {
 #[test]
 fn picks_lose_little_on_timings_that_were_held_out() {
     let results = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../benchmarks/results");
-    let (of_run, problems, [most_mean, most_part]) = HELD_OUT;
-    let mut all = Judgement::named("held out");
-    for file in ["rule.jsonl", "exact.jsonl"] {
-        let runs = judge(&results.join(file)).expect("the results can be read");
-        runs.into_iter().filter(|run| run.run.contains(of_run)).for_each(|run| all.add(run));
+    let runs = ["rule.jsonl", "exact.jsonl"]
+        .map(|file| judge(&results.join(file)).expect("the results can be read"))
+        .concat();
+    for (parts, problems, [most_mean, most_part]) in HELD_OUT {
+        let mut all = Judgement::named("held out");
+        let of_parts = |run: &&Judgement| parts.iter().any(|part| run.run.contains(part));
+        runs.iter().filter(of_parts).for_each(|run| all.add(run.clone()));
+        let [mean, part] =
+            [all.mean(), all.quantile(0.95)].map(|value| value.expect("there are problems"));
+        println!("{parts:?}: {} problems, {mean:.4}, {part:.4}", all.regrets.len());
+        assert_eq!(all.regrets.len(), problems, "{parts:?}");
+        assert!(mean <= most_mean && part <= most_part, "{parts:?}: {mean}, {part}");
     }
-    let [mean, part] =
-        [all.mean(), all.quantile(0.95)].map(|value| value.expect("there are problems"));
-    println!("held out: {} problems, {mean:.4}, {part:.4}", all.regrets.len());
-    assert_eq!(all.regrets.len(), problems);
-    assert!(mean <= most_mean && part <= most_part, "{mean}, {part}");
 }
