@@ -96,8 +96,8 @@ pub struct Covering {
 }
 
 /// What a kernel takes in a pack that differs from another in its types alone, as a part of what
-/// the other takes. Of the list of 2026-11-28, bf16 takes 2.42 MB, and 3.02 MB with f16; s8 takes
-/// 1.00 MB, and 1.13 MB with u8 (`pgemm cubins assemble` of these parts of the list).
+/// the other takes. Of an earlier list of 2026-11-28, bf16 takes 2.42 MB, and 3.02 MB with f16; s8
+/// takes 1.00 MB, and 1.13 MB with u8 (`pgemm cubins assemble` of these parts of the list).
 const SIZE_OF_TWIN: f64 = 0.2;
 
 /// What a problem counts for.
@@ -148,10 +148,10 @@ fn problems_of_rows(seed: u64) -> Result<Vec<Problem>> {
     Ok(all.map(|(layer, m)| Problem::new(m, layer.n, layer.k, Major::K, Major::K)).collect())
 }
 
-/// Chooses the kernels to ship: one by one that which shortens the problems most, for the space that
-/// it takes. The planner's picks for all problems of serving are among them. `spoilt` returns those
-/// of some kernels that the assembler spoils; others are chosen instead. `progress` is told what is
-/// done.
+/// Chooses the kernels to ship: one by one that which shortens the problems most, for the space
+/// that it takes. The planner's picks for all problems of serving are among them. `spoilt` returns
+/// those of some kernels that the assembler spoils; others are chosen instead. `progress` is told
+/// what is done.
 ///
 /// # Errors
 /// A file of models of this version is broken, or an error of `spoilt`.
@@ -423,7 +423,8 @@ mod tests {
         let both = |number| [spec(number, "bf16"), spec(number, "f16")];
         let [bf16, ..] = SHIPPED_TYPES;
         let mut cover = Cover::default();
-        // Kernel 1 covers three problems, kernels 0 and 2 two of them as the best, kernel 3 another.
+        // Kernel 1 covers three problems. Kernels 0 and 2 are the best of two of them, and kernel 3
+        // covers another.
         let problems: [&[(usize, f64)]; 4] = [
             &[(0, 1.0), (1, 1.02)],
             &[(0, 1.0), (1, 1.02), (2, 1.0)],

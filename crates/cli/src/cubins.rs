@@ -26,10 +26,11 @@ use crate::usage::UsageError;
 pub enum Command {
     /// Choose the kernels to ship, and write the list.
     ///
-    /// Kernels are chosen one by one, each that which shortens problems most: drawn ones, the layers
-    /// of models, and those of serving. Kernels that are estimated to take at most 5 % longer than
-    /// a problem's best kernel cover it. All are assembled and packed, and those that spill are
-    /// replaced. Prints for how many problems of another seed the planner takes one of them.
+    /// Kernels are chosen one by one, each that which shortens problems most: drawn ones, the
+    /// layers of models, and those of serving. Kernels that are estimated to take at most 5 %
+    /// longer than a problem's best kernel cover it. All are assembled and packed, and those that
+    /// spill are replaced. Prints for how many problems of another seed the planner takes one of
+    /// them.
     Choose(Choose),
     /// Print for how many problems the planner takes a kernel of the list.
     Coverage(CoverageArgs),

@@ -12,11 +12,11 @@
 //!
 //! Cubins are compressed in groups, since similar ones have much in common. A text has its length
 //! in 2 bytes before it, and the notes have theirs in 4. A group has the number of its
-//! [`Compression`] in a byte; its base, which is a part of a former group: 1 plus the number of that
-//! one, or 0 for none, and the place of the part and its bytes; its compressed bytes and the bytes
-//! of its cubins (4 bytes each). With Zstandard each cubin of a group is a frame of its own, whose
-//! prefix is what comes before it: the group's base, and the former cubins of the group. So a cubin
-//! needs none of those that follow it.
+//! [`Compression`] in a byte; its base, which is a part of a former group: 1 plus the number of
+//! that one, or 0 for none, and the place of the part and its bytes; its compressed bytes and the
+//! bytes of its cubins (4 bytes each). With Zstandard each cubin of a group is a frame of its own,
+//! whose prefix is what comes before it: the group's base, and the former cubins of the group. So a
+//! cubin needs none of those that follow it.
 //! Kernels are sorted by their names. A kernel has its name as a text, the number of its group, the
 //! place of its cubin in the group, the bytes of the cubin (4 bytes each), and the first 16 bytes
 //! of the BLAKE3 hash of the cubin. A cubin begins at a multiple of [`ALIGNMENT`].
@@ -378,19 +378,26 @@ impl Compressed {
         let length = zstd_safe::find_frame_compressed_size(left).map_err(failed)?;
         let frame = left.get(..length).ok_or(io::ErrorKind::UnexpectedEof)?;
         let size = zstd_safe::get_frame_content_size(frame).ok().flatten();
-        // A damaged frame is not given much memory.
-        let most = MOST_BYTES as usize - bytes.len().min(MOST_BYTES as usize);
+        // There is room for as many bytes as the index says. A damaged frame gets no more.
+        let most = bytes.capacity() - bytes.len();
         let size = size.and_then(|size| usize::try_from(size).ok());
         let size = size.filter(|size| (1..=most).contains(size));
         let size = size.ok_or(io::ErrorKind::InvalidData)?;
         let begin = bytes.len();
         bytes.resize(begin + size, 0);
-        let (prefix, cubin) = bytes.split_at_mut(begin);
-        let mut context = DCtx::create();
-        context.ref_prefix(prefix).map_err(failed)?;
-        let written = context.decompress(cubin, frame).map_err(failed)?;
+        let written = {
+            let (prefix, cubin) = bytes.split_at_mut(begin);
+            let mut context = DCtx::create();
+            let with_prefix = context.ref_prefix(prefix).map(drop);
+            with_prefix.and_then(|()| context.decompress(cubin, frame))
+        };
+        if !written.is_ok_and(|written| written == size) {
+            // What is half decompressed must not be taken for a cubin, nor for a prefix.
+            bytes.truncate(begin);
+            return Err(io::ErrorKind::InvalidData.into());
+        }
         self.place.start += length;
-        if written == size { Ok(()) } else { Err(io::ErrorKind::InvalidData.into()) }
+        Ok(())
     }
 }
 

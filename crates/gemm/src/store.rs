@@ -23,8 +23,9 @@ use crate::recent::Recent;
 use crate::{ahead, assembled};
 
 /// Kernels that are compiled while others compute wait until no problem has been prepared for so
-/// long, at most [`MOST_WAIT`]. A process that compiles creates a context, and the driver then makes
-/// other processes wait for memory: up to 14 ms on an H200, where a workspace takes 0.3 ms otherwise.
+/// long, at most [`MOST_WAIT`]. A process that compiles creates a context, and the driver then
+/// makes other processes wait for memory: up to 14 ms on an H200, where a workspace takes 0.3 ms
+/// otherwise.
 const QUIET: Duration = Duration::from_millis(100);
 const MOST_WAIT: Duration = Duration::from_secs(1);
 

@@ -278,8 +278,8 @@ impl Candidates {
     }
 
     /// Puts the best plan with a preferred kernel first, if it is estimated to take at most
-    /// [`PREFERRED_WITHIN`] times as long as the best of all. A tuned plan and plans that the config
-    /// asks for stay first.
+    /// [`PREFERRED_WITHIN`] times as long as the best of all. A tuned plan and plans that the
+    /// config asks for stay first.
     pub fn prefer(mut self, preferred: &PreferredKernels) -> Candidates {
         let comes_first = |first: &Plan| preferred.contains(&first.spec);
         if self.tuned.is_none() && !self.first.iter().any(comes_first) {

@@ -108,7 +108,7 @@ pub fn warm_up(
         let missing: Vec<Spec> = missing.map(|(spec, _)| *spec).collect();
         if missing.len() >= ahead::FEWEST {
             let device = first.0.device.properties().ordinal;
-            // Those that the driver spoils, and those that no process compiled, are looked at below.
+            // Those that the driver spoils and those that no process compiled are looked at below.
             let load = |spec: Spec| {
                 if let Some(gemm) = specs.get(&spec) {
                     drop(gemm.0.store.preload(&spec));
