@@ -185,10 +185,12 @@ void measure(const cuda_driver &cuda, const Options &options) {
   } while (elapsed() < options.seconds);
   std::sort(milliseconds.begin(), milliseconds.end());
   const double median = milliseconds[milliseconds.size() / 2];
-  const double operations = 2.0 * static_cast<double>(options.m) * static_cast<double>(options.n) * static_cast<double>(options.k);
+  const double operations =
+      2.0 * static_cast<double>(options.m) * static_cast<double>(options.n) * static_cast<double>(options.k);
   std::printf("%lldx%lldx%lld %s: %.4f ms, %.1f TFLOP/s (median of %zu bursts of %d runs)\nplan: %s\n",
-              static_cast<long long>(options.m), static_cast<long long>(options.n), static_cast<long long>(options.k), type.name,
-              median, operations / median * 1e-9, milliseconds.size(), runs, gemm->describe(problem).c_str());
+              static_cast<long long>(options.m), static_cast<long long>(options.n), static_cast<long long>(options.k),
+              type.name, median, operations / median * 1e-9, milliseconds.size(), runs,
+              gemm->describe(problem).c_str());
 
   cuda_check(cuda.event_destroy(begin), "cuEventDestroy");
   cuda_check(cuda.event_destroy(end), "cuEventDestroy");
@@ -198,7 +200,7 @@ void measure(const cuda_driver &cuda, const Options &options) {
   }
 }
 
-}  // namespace
+} // namespace
 
 int main(int count, char **arguments) try {
   const Options options = parse(count, arguments);

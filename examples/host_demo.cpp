@@ -62,8 +62,12 @@ int multiply(const cuda_driver &cuda) {
   cuda_check(cuda.stream_create(&stream, 1), "cuStreamCreate");
 
   PersistentGemm::Config cfg;
-  cfg.dtypeA = PersistentGemm::FP32; cfg.dtypeB = PersistentGemm::FP32;
-  cfg.tileM = 256; cfg.tileN = 256; cfg.tileK = 32; cfg.persistent = true;
+  cfg.dtypeA = PersistentGemm::FP32;
+  cfg.dtypeB = PersistentGemm::FP32;
+  cfg.tileM = 256;
+  cfg.tileN = 256;
+  cfg.tileK = 32;
+  cfg.persistent = true;
   auto gemm = PersistentGemm::create(cfg);
   std::printf("plan: %s\n", gemm->describe({M, N, K}).c_str());
   gemm->run(A_device, B_device, C_device, M, N, K, stream);
@@ -80,7 +84,7 @@ int multiply(const cuda_driver &cuda) {
   return ratio <= 1.0 ? 0 : 1;
 }
 
-}  // namespace
+} // namespace
 
 int main() try {
   cuda_driver cuda;

@@ -71,7 +71,8 @@ double microseconds_since(std::chrono::steady_clock::time_point begin) {
 
 void submit_all(const std::vector<Layer> &layers) {
   PersistentGemm::Config cfg;
-  cfg.dtypeA = PersistentGemm::BF16; cfg.dtypeC = PersistentGemm::FP32;
+  cfg.dtypeA = PersistentGemm::BF16;
+  cfg.dtypeC = PersistentGemm::FP32;
   auto gemm = PersistentGemm::create(cfg);
   PersistentGemm::Problem problem(N, N, N);
   problem.layoutB = PersistentGemm::Layout::ColumnMajor;
@@ -101,7 +102,8 @@ void submit_all(const std::vector<Layer> &layers) {
     engine.submit(all);
   }
   engine.drain();
-  std::printf("throughput: %.2f us per job, all jobs submitted at once\n", microseconds_since(begin) / (ROUNDS * LAYERS));
+  std::printf("throughput: %.2f us per job, all jobs submitted at once\n",
+              microseconds_since(begin) / (ROUNDS * LAYERS));
 
   // The second job starts when the first job is complete.
   const auto first = engine.submit(jobs[0]);
@@ -140,7 +142,7 @@ int multiply(const cuda_driver &cuda) {
   return wrong == 0 ? 0 : 1;
 }
 
-}  // namespace
+} // namespace
 
 int main() try {
   cuda_driver cuda;

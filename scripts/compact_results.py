@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """Turns JSON reports of `pgemm` into the lines of benchmarks/results: one for the run, then one for each problem.
 
-Reads what `--json` of `pgemm bench` (with `--stream` and `--out-of-core` too), `pgemm numbers` and `pgemm regression`
-writes, surveys (`pgemm autotune --survey` and `pgemm atlas --survey`), results of the autotuner, and the lines of `pgemm atlas`
+Reads what `--json` of `pgemm bench` (with `--stream` and `--out-of-core` too), `pgemm numbers`, `pgemm regression` and `pgemm
+roofline` writes, surveys (`pgemm autotune --survey` and `pgemm atlas --survey`), results of the autotuner, and the lines of `pgemm atlas`
 (`.jsonl`). The format is described in benchmarks/README.md. Every report becomes a run that is named after its file.
 
     scripts/compact_results.py 2027-01-15-suite-bf16.json >> benchmarks/results/suite.jsonl
@@ -248,6 +248,15 @@ def regression_line(row):
     )
 
 
+def ceiling_lines(report):
+    """A line for each rate: 10^9 bytes or 10^12 operations per second."""
+    rates = [(name, "gb_per_s", rate) for name in ("memory", "l2") for rate in report[name]]
+    rates += [(rate["element"], "tflops", rate) for rate in report["arithmetic"]]
+    for ceiling, unit, rate in rates:
+        power = {"mhz": significant(rate["sm_clock_mhz"], 4), "watts": significant(rate["watts"], 4)}
+        yield {"ceiling": ceiling, "what": rate["what"], unit: spread(rate["rate"])} | present(**power)
+
+
 def atlas_lines(rows):
     """A line for each problem, with the median and the extremes of the ratios."""
     for row in rows:
@@ -299,6 +308,8 @@ def compact(report, name, note=None):
     elif "compared" in report:
         lines = [regression_line(row) for row in report["compared"]]
         lines += [{"failed": text} for text in report["failed"]]
+    elif "arithmetic" in report:
+        lines = list(ceiling_lines(report))
     elif "rows" in report:
         lines = survey_lines(report["rows"])
         # Before schema 3, short products ran before the clock was steady.
@@ -326,7 +337,7 @@ def main():
                 with open(path, encoding="utf-8") as file:
                     lines = compact(json.load(file), pathlib.Path(path).stem, args.note)
         except NotAReport:
-            sys.exit(f"{path} is no report of `pgemm bench`, `pgemm numbers`, `pgemm regression`, `pgemm autotune` or `pgemm atlas`")
+            sys.exit(f"{path} is no report of `pgemm bench`, `pgemm numbers`, `pgemm regression`, `pgemm roofline`, `pgemm autotune` or `pgemm atlas`")
         print("\n".join(text(line) for line in lines))
 
 

@@ -102,6 +102,14 @@ class Compacting(unittest.TestCase):
         refused = {"who": "torch", "refused": True, "why": "torch does not multiply these"}
         self.assertEqual(lines[2]["faults"], [refused])
 
+    def test_ceilings_have_their_units(self):
+        machine = {"device": "X", "sm_count": 132, "driver": None, "cuda": "13.0"}
+        rate = {"what": "w", "rate": {"min": 1.0, "median": 2.0, "max": 3.0}, "sm_clock_mhz": 1700.04, "watts": None}
+        report = {"date": "d", "machine": machine, "memory": [rate], "l2": [], "arithmetic": [rate | {"element": "bf16"}]}
+        _, memory, bf16 = compact_results.compact(report, "roofline")
+        self.assertEqual(memory, {"run": "roofline", "ceiling": "memory", "what": "w", "gb_per_s": [1, 2, 3], "mhz": 1700})
+        self.assertEqual((bf16["ceiling"], bf16["tflops"]), ("bf16", [1, 2, 3]))
+
     def test_anything_else_is_refused(self):
         with self.assertRaises(compact_results.NotAReport):
             compact_results.compact({"machine": {}}, "nothing")

@@ -271,7 +271,11 @@ def main():
     parser.add_argument("--kernels", choices=["wgmma", "registers"], default="wgmma", help="the kernels whose estimates are corrected")
     parser.add_argument("--without", metavar="FILE", action="append", default=[], help="leave out the problems that the lines of this file name, such as the output of `pgemm atlas --list`; may be given several times")
     parser.add_argument("--out", metavar="FOLDER", type=Path, help="the folder for the files of the fit")
+    parser.add_argument("--unjudged", action="store_true", help="fit to all problems alone, and not also to parts of them to judge by the others, which takes six times as long")
     args = parser.parse_args()
+    if args.out:
+        # What is fitted for long must have a place.
+        args.out.mkdir(parents=True, exist_ok=True)
     if args.tiles:
         fit_tiles(args.files, args.out)
         return
@@ -319,19 +323,25 @@ def main():
         return np.array([first, every, every + PART_OF_NETWORK * (of_network - every), of_network])
 
     say("estimates", losses(0), problems)
-    # The same problem of several runs is held out as a whole.
-    names_of_problems = sorted({problem for _, problem in problems})
-    fold_of = dict(zip(names_of_problems, np.random.RandomState(1).permutation(len(names_of_problems)) % FOLDS))
-    folds = np.array([fold_of[problem] for _, problem in problems])
-    corrections = np.zeros((4, len(of)))
-    for fold in range(FOLDS):
-        held = folds[of] == fold
-        corrections[:, held] = predicted(*fitted(~held), held)
-    first, trees_alone, both, network_alone = corrections
-    say("held out", losses(first, trees_alone, both), problems)
-    say("held out, of all", losses(both), problems)
-    say("trees alone", losses(trees_alone), problems)
-    say("network alone", losses(network_alone), problems)
+
+    def judge():
+        """Fits to parts of the problems and says what picks lose on the others."""
+        # The same problem of several runs is held out as a whole.
+        names_of_problems = sorted({problem for _, problem in problems})
+        fold_of = dict(zip(names_of_problems, np.random.RandomState(1).permutation(len(names_of_problems)) % FOLDS))
+        folds = np.array([fold_of[problem] for _, problem in problems])
+        corrections = np.zeros((4, len(of)))
+        for fold in range(FOLDS):
+            held = folds[of] == fold
+            corrections[:, held] = predicted(*fitted(~held), held)
+        first, trees_alone, both, network_alone = corrections
+        say("held out", losses(first, trees_alone, both), problems)
+        say("held out, of all", losses(both), problems)
+        say("trees alone", losses(trees_alone), problems)
+        say("network alone", losses(network_alone), problems)
+
+    if not args.unjudged:
+        judge()
     everything = np.full(len(of), True)
     model, network = fitted(everything)
     first, trees_alone, both, _ = predicted(model, network, everything)

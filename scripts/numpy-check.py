@@ -29,9 +29,9 @@ UNIT_SUM = {"cuda": 2.0**-23, "cpu": 2.0**-24, "emulator": 2.0**-24, "auto": 2.0
 def bounds(a, b, exact, unit_in, tiny_in, unit_sum, unit_out, tiny_out):
     """The largest error that each element of D may have.
 
-    Each operand x is stored as x(1 + d) + t with |d| <= unit_in and |t| <= tiny_in. The products of two stored operands are
-    exact in float32. Adding K of them in any order is off by K relative errors of unit_sum each, in proportion to the sum
-    of their magnitudes. Then D is rounded once.
+    Each operand x is stored as x(1 + d) + t with |d| <= unit_in and |t| <= tiny_in. Adding K products of stored operands in
+    any order is off by K relative errors of unit_sum each, in proportion to the sum of their magnitudes, also if each product
+    is rounded. Then D is rounded once.
     """
     a, b = numpy.abs(a), numpy.abs(b)
     stored_a, stored_b = a * (1 + unit_in) + tiny_in, b * (1 + unit_in) + tiny_in
@@ -99,14 +99,15 @@ def check_doubles(pgemm, backend, folder):
     return wrong == 0
 
 
-def check(pgemm, backend, dtype, folder, tf32=False):
+def check(pgemm, backend, dtype, folder, rounded_to=None):
+    """Compares a product of floats. Operands of float32 can be rounded to bf16 or tf32 first."""
     generator = numpy.random.default_rng(1)
     a = generator.standard_normal((M, K)).astype(dtype)
     b = generator.standard_normal((K, N)).astype(dtype)
     if dtype == numpy.float16:
         # One operand in each order: .npy files have both.
         b = numpy.asfortranarray(b)
-    d, said = multiply(pgemm, backend, folder, a, b, dtype, ["--dtype", "tf32"] if tf32 else [])
+    d, said = multiply(pgemm, backend, folder, a, b, dtype, ["--dtype", rounded_to] if rounded_to else [])
     if d is None:
         print(said, file=sys.stderr)
         return False
@@ -114,12 +115,13 @@ def check(pgemm, backend, dtype, folder, tf32=False):
     a, b = a.astype(numpy.float64), b.astype(numpy.float64)
     exact = a @ b
     unit_sum = UNIT_SUM[backend]
-    if dtype == numpy.float32:  # computed with in bf16 or tf32, written as float32
-        unit, tiny = (UNIT_TF32, TINY_TF32) if tf32 else (UNIT_BF16, TINY_BF16)
-        bound = bounds(a, b, exact, unit, tiny, unit_sum, 0.0, 0.0)
-        notice = f"A: f32 converted to {'tf32' if tf32 else 'bf16'}, rounded to nearest even"
-        if notice not in said:
-            print(f"the conversion was not announced: {said}", file=sys.stderr)
+    if dtype == numpy.float32:
+        # D is written as it was added up. Products of float32 are rounded too, K roundings in all.
+        rounding = {None: (0.0, 0.0), "bf16": (UNIT_BF16, TINY_BF16), "tf32": (UNIT_TF32, TINY_TF32)}
+        bound = bounds(a, b, exact, *rounding[rounded_to], unit_sum, 0.0, 0.0)
+        notice = f"A: f32 converted to {rounded_to}, rounded to nearest even"
+        if rounded_to and notice not in said or not rounded_to and "converted" in said:
+            print(f"wrong words about the conversion: {said}", file=sys.stderr)
             return False
     else:
         bound = bounds(a, b, exact, 0.0, 0.0, unit_sum, UNIT_F16, TINY_F16)
@@ -130,7 +132,7 @@ def check(pgemm, backend, dtype, folder, tf32=False):
     relative = numpy.linalg.norm(d - exact) / numpy.linalg.norm(exact)
     verdict = "ok" if good.all() else f"FAILED: {numpy.count_nonzero(~good)} of {d.size} elements"
     print(
-        f"{'tf32' if tf32 else numpy.dtype(dtype).name} {M}x{K} * {K}x{N} on {backend}: {verdict}; largest error / bound "
+        f"{rounded_to or numpy.dtype(dtype).name} {M}x{K} * {K}x{N} on {backend}: {verdict}; largest error / bound "
         f"{(error / bound)[row, column]:.4f} at ({row}, {column}), relative error {relative:.2e}"
     )
     return bool(good.all())
@@ -147,7 +149,8 @@ def main():
             for dtype in (numpy.float32, numpy.float16)
         ]
         pgemm = os.path.abspath(arguments.pgemm)
-        results.append(check(pgemm, arguments.backend, numpy.float32, folder, tf32=True))
+        for rounded_to in ("bf16", "tf32"):
+            results.append(check(pgemm, arguments.backend, numpy.float32, folder, rounded_to))
         results.append(check_doubles(pgemm, arguments.backend, folder))
         for types in ((numpy.int8, numpy.int8), (numpy.uint8, numpy.int8)):
             results.append(check_integers(pgemm, arguments.backend, *types, folder))

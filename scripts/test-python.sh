@@ -55,5 +55,5 @@ fi
 "$work/fresh/bin/python" -m pip install --quiet --disable-pip-version-check --no-index --no-deps "$work"/*.whl
 # The tests run from a copy, so that they import the installed wheel and not the sources.
 cp -r crates/python/tests "$work/tests"
-PGEMM_TOOLS=$root/tools "$work/fresh/bin/python" -m pytest -q -ra -p no:cacheprovider "$work/tests"
+PGEMM_TOOLS=$root/tools PGEMM_BOOK=$root "$work/fresh/bin/python" -m pytest -q -ra -p no:cacheprovider "$work/tests"
 echo "test-python: all checks passed"

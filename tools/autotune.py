@@ -3,13 +3,37 @@
 
     tools/autotune.py --device 0 --problem 16384x16384x4096 --trials 50
 
-The script calls persistent_gemm.autotune. The command `pgemm autotune` has more options.
+The results go into autotune_results/{device}_{timestamp}.json, and into the user's cache folder,
+where later runs find them. The script calls persistent_gemm.autotune. The command `pgemm autotune`
+has more options.
 """
 
 import argparse
+import os
+import pathlib
+import shutil
 import sys
+import tempfile
 
 import persistent_gemm
+
+
+def check_folder(folder):
+    """Raises OSError if a file could not be made in the folder, or in the one above it that exists."""
+    there = next(path for path in (folder, *folder.absolute().parents) if path.exists())
+    with tempfile.TemporaryFile(dir=there):
+        pass
+
+
+def copy_to(folder, file):
+    """Copies a file into a folder, which is created if it is missing. Readers see the old or the new copy."""
+    folder.mkdir(parents=True, exist_ok=True)
+    path = folder / pathlib.Path(file).name
+    with tempfile.TemporaryDirectory(dir=folder) as beside:
+        copy = pathlib.Path(beside) / path.name
+        shutil.copyfile(file, copy)
+        os.replace(copy, path)
+    return path
 
 
 def main():
@@ -24,8 +48,13 @@ def main():
     parser.add_argument("--precision", help="precision mode of the products")
     parser.add_argument("--a-major", default="k", choices=["k", "m"], help="major mode of A; k is row-major")
     parser.add_argument("--b-major", default="n", choices=["k", "n"], help="major mode of B; n is row-major, k is column-major")
-    parser.add_argument("--file", help="results file; default: a file in the user's cache folder")
+    parser.add_argument("--results", default="autotune_results", type=pathlib.Path, metavar="DIR", help="folder for a copy of the results file; default: autotune_results")
+    parser.add_argument("--file", help="only this results file, which is continued if it exists; PGEMM_AUTOTUNE then has to name it")
     arguments = vars(parser.parse_args())
+    results = arguments.pop("results")
+    copied = arguments["file"] is None
+    if copied:
+        check_folder(results)
 
     def progress(done, total, candidates):
         if sys.stderr.isatty():
@@ -41,13 +70,16 @@ def main():
             lower, upper = found["interval"]
             finding = f"{found['choice']}, speedup {found['ratio']:.4f} ({lower:.4f} to {upper:.4f}) over the heuristic's {found['heuristic']}"
         print(f"{problem}: {finding}")
-        print(f"the results are in {found['file']}")
+        # All problems go into one file.
+        arguments["file"] = found["file"]
+        path = copy_to(results, found["file"]) if copied else found["file"]
+        print(f"the results are in {path}", flush=True)
 
 
 if __name__ == "__main__":
     try:
         main()
-    except persistent_gemm.Error as error:
+    except (persistent_gemm.Error, OSError) as error:
         print(f"autotune.py: {error}", file=sys.stderr)
         sys.exit(2)
     except KeyboardInterrupt:

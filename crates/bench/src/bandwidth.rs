@@ -129,9 +129,17 @@ impl<'a> BandwidthProbe<'a> {
     /// # Errors
     /// [`MeasureError::SetsDoNotFit`], a protocol that measures nothing, or driver errors.
     pub fn measure(&self, bytes: u64, protocol: &Protocol) -> Result<ReadBandwidth> {
+        self.measure_in(bytes, L2::Cold, protocol)
+    }
+
+    /// The same, of memory or of L2, from which a single buffer is read over and over.
+    ///
+    /// # Errors
+    /// As [`measure`](Self::measure).
+    pub fn measure_in(&self, bytes: u64, l2: L2, protocol: &Protocol) -> Result<ReadBandwidth> {
         let bench = self.bench;
         let bytes = bytes.max(1).next_multiple_of(PROBE_ROW_BYTES.into());
-        let buffers = Arc::new(Buffers::new(bench, bytes)?);
+        let buffers = Arc::new(Buffers::new(bench, bytes, l2)?);
         let mut probes = Vec::new();
         for (probe, function) in &self.kernels {
             for (policy, policy_name) in POLICIES {
@@ -167,30 +175,39 @@ struct Buffers {
 }
 
 impl Buffers {
-    fn new(bench: &Bench, bytes: u64) -> Result<Buffers> {
-        let (device, stream) = (bench.device(), bench.stream());
+    fn new(bench: &Bench, bytes: u64, l2: L2) -> Result<Buffers> {
+        let device = bench.device();
         let size = usize::try_from(bytes).unwrap_or(usize::MAX);
-        let count = set_count(size, device.properties().l2_bytes);
+        let count = match l2 {
+            L2::Cold => set_count(size, device.properties().l2_bytes),
+            L2::Warm => 1,
+        };
         let free = device.free_memory_bytes()?;
         if bytes.saturating_mul(count as u64).saturating_add(PIECE_BYTES as u64) > free {
             return Err(MeasureError::SetsDoNotFit { sets: count, set_bytes: bytes, free }.into());
         }
-        let element = Element::Bf16;
-        let row = PIECE_BYTES / element.bytes() as usize;
-        let piece = random_matrix(MatrixLayout::row_major(1, row), element, 1)?;
-        let piece = DeviceBuffer::from_host(device, piece.bytes(), stream)?;
         let mut memory = DeviceBuffer::new(device, size * count)?;
-        for offset in (0..memory.bytes()).step_by(PIECE_BYTES) {
-            let left = PIECE_BYTES.min(memory.bytes() - offset);
-            memory.copy_from_device(offset, &piece, 0, left, stream)?;
-        }
-        stream.synchronize()?;
+        fill(bench, &mut memory)?;
         Ok(Buffers { memory, bytes, count })
     }
 
     fn address(&self, index: usize) -> u64 {
         self.memory.address() + index as u64 * self.bytes
     }
+}
+
+/// Fills memory with N(0, 1) in bf16.
+pub(crate) fn fill(bench: &Bench, memory: &mut DeviceBuffer) -> Result<()> {
+    let (device, stream) = (bench.device(), bench.stream());
+    let element = Element::Bf16;
+    let row = PIECE_BYTES / element.bytes() as usize;
+    let piece = random_matrix(MatrixLayout::row_major(1, row), element, 1)?;
+    let piece = DeviceBuffer::from_host(device, piece.bytes(), stream)?;
+    for offset in (0..memory.bytes()).step_by(PIECE_BYTES) {
+        let left = PIECE_BYTES.min(memory.bytes() - offset);
+        memory.copy_from_device(offset, &piece, 0, left, stream)?;
+    }
+    Ok(stream.synchronize()?)
 }
 
 /// One shape of the probe on its buffers. For the harness a buffer is an operand set, though

@@ -4,6 +4,9 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
+/// The environment variable that names the file of cuBLASLt and skips the search.
+pub const CUBLASLT_VARIABLE: &str = "PGEMM_CUBLASLT";
+
 /// Workspace given to cuBLASLt. NVIDIA's documentation recommends 32 MiB on Hopper; twice that
 /// leaves no split-K algorithm out for lack of space.
 pub const WORKSPACE_BYTES: usize = 64 << 20;

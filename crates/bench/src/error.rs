@@ -309,6 +309,18 @@ pub enum BenchError {
         finding: Box<FileDamage>,
     },
 
+    /// A file holds no results that can be shown.
+    #[error(
+        "{path} has no results to show: {finding}. Give files that `--json` of pgemm bench, atlas, \
+         numbers, regression or roofline wrote, results of pgemm autotune, or files of benchmarks/results"
+    )]
+    Results {
+        /// The file.
+        path: PathBuf,
+        /// Why it cannot be used.
+        finding: Box<FileDamage>,
+    },
+
     /// A report was measured under other conditions, so its numbers cannot be compared with new
     /// ones.
     #[error(

@@ -13,6 +13,7 @@ pub mod atlas;
 mod bandwidth;
 mod bench;
 mod cases;
+mod compare;
 #[cfg(feature = "peers")]
 mod cublaslt;
 #[cfg(not(feature = "peers"))]
@@ -25,6 +26,7 @@ mod names;
 mod numbers;
 mod out_of_core;
 mod outcome;
+mod page;
 mod peer;
 mod pool;
 mod pooled;
@@ -33,7 +35,9 @@ mod regression;
 #[cfg(feature = "peers")]
 mod release;
 mod report;
+mod results;
 mod resume;
+mod roofline;
 mod score;
 mod serving;
 mod shipped;
@@ -45,11 +49,12 @@ mod worker;
 pub use bandwidth::{BANDWIDTH_SIZES, BandwidthProbe, ProbeSpeed, ReadBandwidth};
 pub use bench::Bench;
 pub use cases::{Case, CaseOutcome, CaseSize, UnknownCaseSize};
+pub use compare::{Change, ChangeJudgement, Comparison, GroupChange, Tolerance};
 pub use cublaslt::{CublasLt, CublasLtPlan};
-pub use cublaslt_facts::{CublasLtCandidate, CublasLtVersion, WORKSPACE_BYTES};
+pub use cublaslt_facts::{CUBLASLT_VARIABLE, CublasLtCandidate, CublasLtVersion, WORKSPACE_BYTES};
 pub use error::{BenchError, Result};
 pub use machine::Machine;
-pub use names::{named_problem, problem_name};
+pub use names::{choice_name, named_problem, parsed_name, problem_name};
 pub use numbers::{
     BitsEntry, BitsReport, Errors, KINDS, Kind, Knob, KnobBits, Measured, Mode, NumbersBackend,
     NumbersEntry, NumbersReport, Sample, Values, Variant,
@@ -65,8 +70,13 @@ pub use regression::{
 };
 #[cfg(feature = "peers")]
 pub use release::{Release, ReleaseContestant, ReleaseEngine, ReleaseKnobs};
-pub use report::{Report, SCHEMA};
+pub use report::Report;
+pub use results::{
+    ArithmeticCeiling, Ceilings, Collection, ComparisonRow, ErrorRow, ErrorsOf, MemoryCeiling,
+    MethodRow, PeerRow, ProblemRow, Run, Spread, StreamRow, TunedRow,
+};
 pub use resume::Conditions;
+pub use roofline::{ArithmeticRate, CeilingProbe, Limits, Rate, RooflineReport};
 pub use score::FamilyScore;
 pub use serving::{ServingProblem, serving_problems};
 pub use shipped::{Coverage, Covering, SHIPPED_TYPES, ShippedTypes, choose_shipped, coverage};

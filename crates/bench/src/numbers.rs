@@ -11,7 +11,8 @@ use std::collections::hash_map::Entry;
 use std::path::Path;
 use std::sync::Arc;
 
-use persistent_gemm::files::{self, command_line, now};
+use persistent_gemm::files;
+use persistent_gemm::head::{Head, ResultsKind};
 use persistent_gemm::host::{BackendKind, Executor, multiply};
 use persistent_gemm::measure::{
     Contestant, Elements, GemmContestant, L2, MeasureError, OperandSets, SampledReference,
@@ -20,7 +21,7 @@ use persistent_gemm::measure::{
 use persistent_gemm::{Accumulation, ErrorModel, Gemm, HostMatrix, Operands};
 use pgemm_ir::Element;
 use pgemm_plan::{Config, Major, Problem};
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 pub use self::bits::{BitsEntry, BitsReport, Knob, KnobBits};
 pub use self::errors::Errors;
@@ -31,7 +32,6 @@ use crate::error::{BenchError, Result};
 use crate::machine::Machine;
 use crate::names::problem_name;
 use crate::peer::CublasLtContestant;
-use crate::report::SCHEMA;
 
 /// The backend that computes products.
 pub enum NumbersBackend {
@@ -92,7 +92,7 @@ impl NumbersBackend {
 }
 
 /// The results of one contestant.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Measured {
     /// `pgemm`, with the mode if there is one, or `cuBLASLt`.
     pub name: String,
@@ -103,7 +103,7 @@ pub struct Measured {
 }
 
 /// One product.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct NumbersEntry {
     /// [`problem_name`].
     pub name: String,
@@ -241,16 +241,11 @@ impl Sample {
 }
 
 /// A run: one file.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct NumbersReport {
-    /// [`SCHEMA`].
-    pub schema: u32,
-    /// The command line, one string for each argument.
-    pub command: Vec<String>,
-    /// When the run began, UTC, ISO 8601.
-    pub date: String,
-    /// Version of this library.
-    pub version: String,
+    /// The run.
+    #[serde(flatten)]
+    pub head: Head,
     /// The backend of our products: `cpu`, `emulator`, or `cuda` with the device.
     pub backend: String,
     /// The device and the software around it; `None` without a device.
@@ -272,10 +267,7 @@ impl NumbersReport {
             }
         };
         NumbersReport {
-            schema: SCHEMA,
-            command: command_line(),
-            date: now(),
-            version: env!("CARGO_PKG_VERSION").to_owned(),
+            head: Head::now(ResultsKind::Numbers),
             backend,
             machine,
             seed,

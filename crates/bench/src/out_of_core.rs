@@ -5,7 +5,8 @@ use std::path::Path;
 use std::time::Instant;
 
 use persistent_gemm::driver::Device;
-use persistent_gemm::files::{self, command_line, now};
+use persistent_gemm::files;
+use persistent_gemm::head::{Head, ResultsKind};
 use persistent_gemm::host::HostOperands;
 use persistent_gemm::outofcore::{Budget, LinkSpeed, Rates, Report};
 use persistent_gemm::{Error, Gemm, HostMatrix, Operands, Result};
@@ -64,10 +65,9 @@ impl OutOfCoreRow {
 /// The measurements and the machine.
 #[derive(Clone, Debug, Serialize)]
 pub struct OutOfCoreReport {
-    /// The command line.
-    pub command: Vec<String>,
-    /// When it began.
-    pub date: String,
+    /// The run.
+    #[serde(flatten)]
+    pub head: Head,
     /// The machine.
     pub machine: Machine,
     /// The link.
@@ -79,7 +79,8 @@ pub struct OutOfCoreReport {
 impl OutOfCoreReport {
     /// A report without rows.
     pub fn new(machine: Machine, link: LinkSpeed) -> Self {
-        OutOfCoreReport { command: command_line(), date: now(), machine, link, rows: vec![] }
+        let head = Head::now(ResultsKind::OutOfCore);
+        OutOfCoreReport { head, machine, link, rows: vec![] }
     }
 
     /// Writes the file whole or not at all.

@@ -9,7 +9,8 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use persistent_gemm::engine::Goal;
-use persistent_gemm::files::{self, command_line, now};
+use persistent_gemm::files;
+use persistent_gemm::head::{Head, ResultsKind};
 use persistent_gemm::measure::{Elements, OperandSets, Protocol};
 use persistent_gemm::stats::{Summary, geometric_mean};
 use pgemm_ir::Element;
@@ -104,10 +105,9 @@ pub struct RegressionRow {
 /// The comparison of two releases: one file.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct RegressionReport {
-    /// The command line, one string for each argument.
-    pub command: Vec<String>,
-    /// When the run began, UTC, ISO 8601.
-    pub date: String,
+    /// The run.
+    #[serde(flatten)]
+    pub head: Head,
     /// The machine.
     pub machine: Machine,
     /// The versions of the old and the new release.
@@ -256,8 +256,7 @@ impl<'a> Regression<'a> {
     /// A report without rows.
     pub fn report(&self) -> RegressionReport {
         RegressionReport {
-            command: command_line(),
-            date: now(),
+            head: Head::now(ResultsKind::Regression),
             machine: self.bench.machine(None),
             versions: [&self.old, &self.new].map(Release::version),
             compared: Vec::new(),
@@ -418,8 +417,7 @@ mod tests {
     fn one_slow_problem_or_a_slow_mean_or_an_error_fails() {
         let problem = &regression_sample().unwrap()[0];
         let report = |ratios: &[f64], failed: &[&str]| RegressionReport {
-            command: Vec::new(),
-            date: now(),
+            head: Head::now(ResultsKind::Regression),
             machine: Machine::example(),
             versions: Default::default(),
             compared: ratios

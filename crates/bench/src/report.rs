@@ -3,8 +3,8 @@
 
 use std::path::Path;
 
-use persistent_gemm::Error;
-use persistent_gemm::files::{self, command_line, now};
+use persistent_gemm::files;
+use persistent_gemm::head::{Head, ResultsKind};
 use serde::{Deserialize, Serialize};
 
 use crate::bandwidth::ReadBandwidth;
@@ -13,20 +13,12 @@ use crate::machine::Machine;
 use crate::outcome::Outcome;
 use crate::stream::StreamOutcome;
 
-/// The schema version of [`Report`]. It increases when a field changes its meaning or disappears.
-pub const SCHEMA: u32 = 1;
-
 /// A benchmark run: one file.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Report {
-    /// [`SCHEMA`].
-    pub schema: u32,
-    /// The command line, one string for each argument.
-    pub command: Vec<String>,
-    /// When the run began, UTC, ISO 8601.
-    pub date: String,
-    /// Version of this library.
-    pub version: String,
+    /// The run.
+    #[serde(flatten)]
+    pub head: Head,
     /// The machine.
     pub machine: Machine,
     /// The read bandwidth, one entry for each buffer size, or empty if it was not measured.
@@ -43,10 +35,7 @@ impl Report {
     /// An empty report of a run that begins now, with this process's command line.
     pub fn new(machine: Machine) -> Report {
         Report {
-            schema: SCHEMA,
-            command: command_line(),
-            date: now(),
-            version: env!("CARGO_PKG_VERSION").to_owned(),
+            head: Head::now(ResultsKind::Bench),
             machine,
             read_bandwidth: Vec::new(),
             outcomes: Vec::new(),
@@ -58,26 +47,26 @@ impl Report {
     /// either.
     ///
     /// # Errors
-    /// [`Error::Io`] with the path.
+    /// [`Error::Io`](persistent_gemm::Error::Io) with the path.
     pub fn write(&self, path: &Path) -> Result<()> {
         Ok(files::write_json(path, self)?)
     }
 
-    /// Reads a report of this [`SCHEMA`].
+    /// Reads a report of the present [`SCHEMA`](persistent_gemm::head::SCHEMA).
     ///
     /// # Errors
-    /// [`Error::Io`], or [`BenchError::Report`] for another schema or anything that is no report.
+    /// [`Error::Io`](persistent_gemm::Error::Io), or [`BenchError::Report`] for another schema or anything that is no report.
     pub fn read(path: &Path) -> Result<Report> {
-        let text =
-            std::fs::read(path).map_err(|source| Error::Io { path: path.to_path_buf(), source })?;
+        let text = files::read(path)?;
         let wrong =
             |finding| BenchError::Report { path: path.to_path_buf(), finding: Box::new(finding) };
-        files::parse(&text, SCHEMA).map_err(wrong)
+        Head::parse(&text, ResultsKind::Bench).map_err(wrong)
     }
 }
 
 #[cfg(test)]
 pub(crate) mod tests {
+    use persistent_gemm::Error;
     use persistent_gemm::measure::{
         Elements, EnergyBlock, LaunchMode, Measurement, Protocol, Slice, Verification,
     };
@@ -161,9 +150,11 @@ pub(crate) mod tests {
     fn other_schemas_and_other_files_are_refused() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("report.json");
-        Report { schema: SCHEMA + 1, ..report() }.write(&path).unwrap();
+        let mut newer = report();
+        newer.head.schema += 1;
+        newer.write(&path).unwrap();
         let message = Report::read(&path).unwrap_err().to_string();
-        assert!(message.contains(&format!("schema is {}", SCHEMA + 1)), "{message}");
+        assert!(message.contains(&format!("schema is {}", newer.head.schema)), "{message}");
         std::fs::write(&path, "{}").unwrap();
         assert!(Report::read(&path).unwrap_err().to_string().contains("schema"));
         let missing = Report::read(&folder.path().join("absent.json"));

@@ -65,7 +65,7 @@ impl Report {
             })
             .or_else(|| {
                 let version = env!("CARGO_PKG_VERSION").to_owned();
-                unlike("version of persistent-gemm", self.version.clone(), version)
+                unlike("version of persistent-gemm", self.head.version.clone(), version)
             });
         of_the_run.or_else(|| {
             self.outcomes.iter().find_map(|outcome| {
@@ -207,7 +207,8 @@ mod tests {
             assert!(message.contains(part), "{part}: {message}");
         }
 
-        let other = Report { version: "0.0.1".into(), ..report() };
+        let mut other = report();
+        other.head.version = "0.0.1".into();
         other.write(&path).unwrap();
         let message = Report::resume(&path, &conditions(&old)).unwrap_err().to_string();
         assert!(message.contains("version of persistent-gemm is 0.0.1"), "{message}");

@@ -111,6 +111,15 @@ impl Suite {
         &self.families
     }
 
+    /// The family that has this problem in this type.
+    pub fn family_of(&self, problem: &Problem, dtype: Element) -> Option<&Family> {
+        self.families.iter().find(|family| {
+            let singly = || family.problems(dtype).unwrap_or_default();
+            let in_a_row = || family.stream(dtype).ok().flatten().map_or_else(Vec::new, |of| of.0);
+            singly().contains(problem) || in_a_row().contains(problem)
+        })
+    }
+
     /// The families of these names, in the requested order and without duplicates. All families if
     /// no name is given.
     ///

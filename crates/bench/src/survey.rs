@@ -12,7 +12,8 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 use std::path::Path;
 
 use persistent_gemm::Error;
-use persistent_gemm::files::{self, command_line, now};
+use persistent_gemm::files;
+use persistent_gemm::head::{Head, ResultsKind};
 use persistent_gemm::measure::{LaunchMode, Measurement, Protocol};
 use persistent_gemm::stats::Summary;
 use pgemm_kernels::{Cluster, Spec};
@@ -31,9 +32,6 @@ pub use device::Surveyor;
 pub use fit::{Fit, fit};
 pub use judge::{Judgement, features, judge};
 pub use tiles::{tile_feature_names, tile_features};
-
-/// The schema version of [`Survey`]. It increases when a field changes its meaning or disappears.
-const SCHEMA: u32 = 3;
 
 /// Problems with a longer expected time, in seconds, are left out.
 const MAX_PROBLEM_SECONDS: f64 = 30.0;
@@ -292,14 +290,9 @@ fn rows(
 /// A survey: one file.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Survey {
-    /// The schema version, 2. It increases when a field changes its meaning or disappears.
-    pub schema: u32,
-    /// The command line, one string for each argument.
-    pub command: Vec<String>,
-    /// When it began, UTC, ISO 8601.
-    pub date: String,
-    /// Version of this library.
-    pub version: String,
+    /// The run.
+    #[serde(flatten)]
+    pub head: Head,
     /// The machine.
     pub machine: Machine,
     /// The options of the survey.
@@ -312,15 +305,7 @@ pub struct Survey {
 impl Survey {
     /// An empty survey that begins now, with this process's command line.
     pub fn new(machine: Machine, options: SurveyOptions) -> Survey {
-        Survey {
-            schema: SCHEMA,
-            command: command_line(),
-            date: now(),
-            version: env!("CARGO_PKG_VERSION").to_owned(),
-            machine,
-            options,
-            rows: Vec::new(),
-        }
+        Survey { head: Head::now(ResultsKind::Survey), machine, options, rows: Vec::new() }
     }
 
     /// Writes JSON with one row a line. A reader sees the old file or the new one, never half of

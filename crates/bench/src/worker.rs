@@ -114,30 +114,34 @@ impl Worker {
         let (requests, to_write) = mpsc::channel::<Vec<u8>>();
         let (from_child, answers) = mpsc::channel();
         let last_words = Arc::new(Mutex::new(None));
+        let thread = || thread::Builder::new();
         if let Some(mut stdin) = child.stdin.take() {
-            thread::spawn(move || {
+            let write = move || {
                 // It ends when the process no longer reads, or when there are no more requests.
                 to_write
                     .iter()
                     .try_for_each(|bytes| stdin.write_all(&bytes).and_then(|()| stdin.flush()))
-            });
+            };
+            thread().spawn(write).map_err(not_started)?;
         }
         if let Some(stdout) = child.stdout.take() {
-            thread::spawn(move || {
+            let read = move || {
                 each_line(BufReader::new(stdout), LONGEST_LINE, |line| {
                     from_child.send(line).is_ok()
                 });
-            });
+            };
+            thread().spawn(read).map_err(not_started)?;
         }
-        let listener = child.stderr.take().map(|stderr| {
+        let listen = |stderr| {
             let last_words = Arc::clone(&last_words);
-            thread::spawn(move || {
+            thread().spawn(move || {
                 each_line(BufReader::new(stderr), SHORT_LINE as u64, |line| {
                     *last_words.lock().unwrap_or_else(PoisonError::into_inner) = Some(line);
                     true
                 });
             })
-        });
+        };
+        let listener = child.stderr.take().map(listen).transpose().map_err(not_started)?;
         Ok(Worker { program, child, requests, answers, last_words, listener })
     }
 

@@ -14,6 +14,7 @@ fn small_random_products_are_right() {
         let outcome =
             case.run(&Executor::Emulator).unwrap_or_else(|error| panic!("{case}: {error}"));
         assert!(outcome.untouched, "{case}: memory around D was written to");
+        assert_eq!(outcome.comparisons.len(), case.problem.batch.count, "{case}");
         assert!(outcome.passed(), "{case}: {:?}", outcome.worst());
     }
 }

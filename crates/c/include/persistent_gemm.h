@@ -83,7 +83,7 @@ typedef struct pgemm_config {
   uint32_t tile_k;
   // Whether the kernel is persistent. It must be 1, the default, because all kernels are.
   int32_t persistent;
-  // CTAs of a cluster along m, given with cluster_n: up to 4 together.
+  // CTAs of a cluster along m, given with cluster_n: up to 8 together.
   uint32_t cluster_m;
   // CTAs of a cluster along n.
   uint32_t cluster_n;
@@ -621,7 +621,7 @@ pgemm_status pgemm_warm_up(const struct pgemm_gemm *gemm,
 //   gemm->run(A, B, C, M, N, K, stream);
 //   gemm->sync();
 class PersistentGemm {
- public:
+public:
   // Types of matrix elements, as the constants of the same names (PGEMM_FP16 and so on).
   enum Dtype : pgemm_dtype {
     Unspecified = PGEMM_UNSPECIFIED,
@@ -667,8 +667,8 @@ class PersistentGemm {
   // For a leading dimension of A, B or C, or a batch stride of these: all lines or all matrices are the same one.
   static constexpr std::int64_t Same = PGEMM_SAME;
 
-  // What a GEMM is made for. dtypeA must be given; every knob that is 0, empty or absent is left to the planner. What the fields
-  // mean is said at pgemm_config.
+  // What a GEMM is made for. dtypeA must be given; every knob that is 0, empty or absent is left to the planner. What
+  // the fields mean is said at pgemm_config.
   struct Config {
     Dtype dtypeA = Unspecified;
     Dtype dtypeB = Unspecified;
@@ -748,18 +748,18 @@ class PersistentGemm {
 
   // What failed: what() says what was asked, what the limit is and what to do.
   class Error : public std::runtime_error {
-   public:
+  public:
     Error(pgemm_status status, const char *message) : std::runtime_error(message), status_(status) {}
 
     // PGEMM_ERROR_INVALID_ARGUMENT and so on.
     pgemm_status status() const noexcept { return status_; }
 
-   private:
+  private:
     pgemm_status status_;
   };
 
-  // Loads a pack of kernels and tuned results for this process. Load it before objects are created that use its results. As
-  // pgemm_load_pack.
+  // Loads a pack of kernels and tuned results for this process. Load it before objects are created that use its
+  // results. As pgemm_load_pack.
   static PackInfo loadPack(const std::string &path) {
     pgemm_pack_info info;
     check(pgemm_pack_info_init(&info, sizeof info));
@@ -779,7 +779,8 @@ class PersistentGemm {
   PersistentGemm(const PersistentGemm &) = delete;
   PersistentGemm &operator=(const PersistentGemm &) = delete;
 
-  // Queues C = A*B and returns. A is M x K, B is K x N, C is M x N, all in device memory, row-major and without gaps. As pgemm_run.
+  // Queues C = A*B and returns. A is M x K, B is K x N, C is M x N, all in device memory, row-major and without gaps.
+  // As pgemm_run.
   void run(const void *A, const void *B, void *C, std::int64_t M, std::int64_t N, std::int64_t K,
            void *stream = nullptr) {
     check(pgemm_run(handle_.get(), A, B, C, M, N, K, stream));
@@ -797,9 +798,9 @@ class PersistentGemm {
     check(pgemm_prepare(handle_.get(), &asked));
   }
 
-  // Prepares problems, with several processes that compile. progress, which may be empty, is called with the number of problems that
-  // are prepared and of all. If it throws, it is not called again, and the exception leaves warmUp when all problems are prepared. As
-  // pgemm_warm_up.
+  // Prepares problems, with several processes that compile. progress, which may be empty, is called with the number of
+  // problems that are prepared and of all. If it throws, it is not called again, and the exception leaves warmUp when
+  // all problems are prepared. As pgemm_warm_up.
   WarmUpResult warmUp(const std::vector<Problem> &problems,
                       const std::function<void(std::size_t, std::size_t)> &progress = {}) {
     std::vector<pgemm_problem> asked;
@@ -851,7 +852,7 @@ class PersistentGemm {
   // For calls of the C API.
   pgemm_gemm *handle() const noexcept { return handle_.get(); }
 
- private:
+private:
   struct Destroy {
     void operator()(pgemm_gemm *handle) const noexcept { pgemm_destroy(&handle); }
   };
@@ -962,8 +963,7 @@ class PersistentGemm {
   }
 
   // A text of the C API, whose length a first call tells.
-  template <typename Write>
-  static std::string text(Write write) {
+  template <typename Write> static std::string text(Write write) {
     std::size_t length = 0;
     check(write(nullptr, 0, &length));
     std::string room(length + 1, '\0');
@@ -975,24 +975,24 @@ class PersistentGemm {
   Owner handle_;
 };
 
-// A kernel that stays on the device and works through jobs as they come in. May be used by many threads at once. Its end waits for
-// the jobs that were submitted.
+// A kernel that stays on the device and works through jobs as they come in. May be used by many threads at once. Its
+// end waits for the jobs that were submitted.
 //
 //   PersistentGemm::Engine engine(*gemm, {M, N, K});
 //   auto job = engine.prepare({M, N, K}, A, B, C);
 //   engine.wait(engine.submit(job));
 class PersistentGemm::Engine {
- public:
+public:
   // A job that was submitted.
   using Ticket = pgemm_ticket;
 
   // A problem at addresses, ready to be submitted to the engine that prepared it, as often as wanted.
   class Job {
-   public:
+  public:
     // For calls of the C API.
     pgemm_job *handle() const noexcept { return handle_.get(); }
 
-   private:
+  private:
     friend class Engine;
     struct Destroy {
       void operator()(pgemm_job *handle) const noexcept { pgemm_job_destroy(&handle); }
@@ -1097,14 +1097,15 @@ class PersistentGemm::Engine {
   // For calls of the C API.
   pgemm_engine *handle() const noexcept { return handle_.get(); }
 
- private:
+private:
   struct Destroy {
     void operator()(pgemm_engine *handle) const noexcept { pgemm_engine_destroy(&handle); }
   };
 
   // What the C API calls, with a function that is its own.
   static void call(pgemm_status status, void *context) noexcept {
-    const std::unique_ptr<std::function<void(const Error *)>> callback(static_cast<std::function<void(const Error *)> *>(context));
+    const std::unique_ptr<std::function<void(const Error *)>> callback(
+        static_cast<std::function<void(const Error *)> *>(context));
     if (status == PGEMM_SUCCESS) {
       (*callback)(nullptr);
     } else {
@@ -1122,4 +1123,4 @@ class PersistentGemm::Engine {
   std::unique_ptr<pgemm_engine, Destroy> handle_;
 };
 
-#endif  // C++17
+#endif // C++17

@@ -182,7 +182,7 @@ pub struct Config {
     pub tile_k: u32,
     /// Whether the kernel is persistent. It must be 1, the default, because all kernels are.
     pub persistent: i32,
-    /// CTAs of a cluster along m, given with cluster_n: up to 4 together.
+    /// CTAs of a cluster along m, given with cluster_n: up to 8 together.
     pub cluster_m: u32,
     /// CTAs of a cluster along n.
     pub cluster_n: u32,

@@ -265,6 +265,15 @@ mod tests {
     }
 
     #[test]
+    fn switches_are_on_off_or_left_to_the_planner() {
+        for (number, wanted) in [(0, None), (1, Some(true)), (2, Some(false))] {
+            assert_eq!(switch("swapped", number).unwrap(), wanted);
+            let bf16 = abi::Config { dtype_a: PGEMM_BF16, swapped: number, ..Default::default() };
+            assert_eq!(requested(&bf16).unwrap().config.swapped, wanted);
+        }
+    }
+
+    #[test]
     fn times_of_compilation_have_their_numbers() {
         assert_eq!(compile(PGEMM_COMPILE_NOW).unwrap(), Compile::default());
         assert_eq!(compile(PGEMM_COMPILE_BEHIND).unwrap(), Compile::Behind);
@@ -398,7 +407,6 @@ mod tests {
             sm_count: 132,
             cuda: "13.0".into(),
             driver: None,
-            version: "0.1.0".into(),
         };
         let folder = tempfile::tempdir().unwrap();
         let at = |name: &str| folder.path().join(name).to_str().unwrap().to_owned();

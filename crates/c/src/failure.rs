@@ -94,7 +94,7 @@ fn status_of(error: &Error) -> Status {
         | Error::NoSuchDevice { .. }
         | Error::NotHopper { .. }
         | Error::NoCurrentContext => PGEMM_ERROR_NO_DEVICE,
-        Error::OutOfMemory { .. } => PGEMM_ERROR_OUT_OF_MEMORY,
+        Error::OutOfMemory { .. } | Error::NoThreads { .. } => PGEMM_ERROR_OUT_OF_MEMORY,
         Error::Driver { .. } | Error::Jit { .. } | Error::Launch(_) | Error::TensorMap(_) => {
             PGEMM_ERROR_DRIVER
         }

@@ -256,7 +256,7 @@ pub fn run(args: &Args) -> Result<Verdict, Failure> {
 
     let problems: Vec<AtlasProblem> = work.iter().map(|(_, at)| at.clone()).collect();
     let atlas = Atlas::new(&bench, &peers, (config, elements), options, &problems)?;
-    let interrupt = Interrupt::listen()?;
+    let interrupt = Interrupt::listen();
     let progress = output::progress(work.len());
     for (population, at) in &work {
         if interrupt.go_on().is_break() {

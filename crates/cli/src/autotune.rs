@@ -158,7 +158,7 @@ fn tune(args: &Args) -> Result<Verdict, Failure> {
 
     let device = Device::new(args.device)?;
     let tuner = Tuner::new(&device, options)?;
-    let interrupt = Interrupt::listen()?;
+    let interrupt = Interrupt::listen();
     let (mut results, path) = open(args, tuner.platform())?;
     let known = keys.iter().filter(|key| results.find(key).is_some()).count();
     if known > 0 {

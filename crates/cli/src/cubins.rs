@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use std::slice;
 
 use persistent_gemm::assembled::generator;
-use persistent_gemm::{Dtype, Error, files};
+use persistent_gemm::{Dtype, Error, files, threads};
 use pgemm_bench::{Coverage, Covering, choose_shipped, coverage};
 use pgemm_cubins::{Base, Compression, Group};
 use pgemm_ir::OperandMajor;
@@ -36,7 +36,8 @@ pub enum Command {
     Coverage(CoverageArgs),
     /// Assemble the kernels of the list into a pack.
     ///
-    /// The library is then built with it. Needs ptxas (scripts/ptxas.sh installs it).
+    /// The library is then built with it. Needs ptxas: set PGEMM_PTXAS to its path
+    /// (scripts/ptxas.sh installs it).
     Assemble(Assemble),
     /// Compare kernels that were assembled in advance with the same kernels from the driver's JIT,
     /// on the GPU: their results bit by bit, and their times in pairs.
@@ -153,6 +154,7 @@ pub struct Check {
 /// # Errors
 /// A file cannot be read or written, there is no assembler, or it does not take a kernel.
 pub fn run(command: &Command) -> Result<Verdict, Failure> {
+    threads::start_pool()?;
     match command {
         Command::Choose(args) => choose(args),
         Command::Coverage(args) => {

@@ -1,19 +1,31 @@
 //! `pgemm doctor`: reports the devices and libraries of this machine, and what pgemm would use.
 
+mod advice;
+mod report;
+
+use std::env;
+use std::ffi::OsStr;
+use std::path::{Path, PathBuf};
+
 use persistent_gemm::assembled::shipped_kernels;
-use persistent_gemm::cache::JitCache;
+use persistent_gemm::cache::{CacheStats, JitCache};
 use persistent_gemm::driver::{Device, DeviceProperties, Driver, MINIMUM_DRIVER};
 use persistent_gemm::packs::{self, LoadedPack};
-use persistent_gemm::{Config, DeviceFacts, Dtype, Major, Problem, USUAL_SMS, first_plan};
+use persistent_gemm::{Config, DeviceFacts, Dtype, Major, Problem, USUAL_SMS, files, first_plan};
 use pgemm_bench::CublasLt;
 use pgemm_ptx::ptxas::Ptxas;
 use serde_json::json;
 
+use self::advice::State;
 use crate::output;
 use crate::{Failure, Verdict};
 
 /// Arguments of `pgemm doctor`.
 #[derive(clap::Args)]
+#[command(after_help = "\
+Examples:
+  pgemm doctor
+  pgemm doctor --report problem.md")]
 pub struct Args {
     /// Ordinal of the CUDA device.
     #[arg(long, default_value_t = 0)]
@@ -24,6 +36,10 @@ pub struct Args {
     /// Print JSON for programs.
     #[arg(long)]
     json: bool,
+    /// Write a file for a report of a problem: what the doctor says, the machine, the variables of
+    /// the library and of CUDA, and the newest results of the tuner. Read it before you send it.
+    #[arg(long, value_name = "FILE", conflicts_with = "json")]
+    report: Option<PathBuf>,
 }
 
 pub fn run(args: &Args) -> Result<Verdict, Failure> {
@@ -32,7 +48,10 @@ pub fn run(args: &Args) -> Result<Verdict, Failure> {
         let removed = cache.clear()?;
         output::note(format_args!("removed {removed} cache entries"));
     }
-    let cache = cache.stats()?;
+    if let Some(path) = &args.report {
+        files::check_path(path)?;
+    }
+    let cache = cache.stats();
     let driver = Driver::load();
     // The driver's properties of the device, even if it cannot be used.
     let properties = driver.as_ref().ok().and_then(|_| DeviceProperties::query(args.device).ok());
@@ -49,6 +68,18 @@ pub fn run(args: &Args) -> Result<Verdict, Failure> {
     let problem = Problem::new(8192, 8192, 8192, Major::K, Major::K);
     let plan = first_plan(&problem, &Config::new(Dtype::Bf16), facts)?;
     let (shipped, packs) = (shipped_kernels(), packs::loaded());
+    let environment: Vec<(String, String)> =
+        env::vars_os().map(|(name, value)| (lossy(&name), lossy(&value))).collect();
+    let state = State {
+        has_driver: driver.is_ok(),
+        device: properties.as_ref(),
+        free_bytes,
+        cache_error: cache.as_ref().err().map(ToString::to_string),
+        has_shipped_kernels: shipped.is_ok() || !packs.is_empty(),
+        environment: &environment,
+        root: Path::new("/"),
+    };
+    let advice = state.advice();
 
     if args.json {
         output::json(&json!({
@@ -88,12 +119,16 @@ pub fn run(args: &Args) -> Result<Verdict, Failure> {
                 "kernels": pack.kernels(),
                 "date": pack.notes.date,
             })).collect::<Vec<_>>(),
-            "cache": {
-                "directory": cache.directory,
-                "entries": cache.entries,
-                "bytes": cache.bytes,
-                "max_bytes": cache.max_bytes,
+            "cache": match &cache {
+                Ok(cache) => json!({
+                    "directory": cache.directory,
+                    "entries": cache.entries,
+                    "bytes": cache.bytes,
+                    "max_bytes": cache.max_bytes,
+                }),
+                Err(error) => json!({ "error": error.to_string() }),
             },
+            "advice": advice,
         }))?;
         return Ok(Verdict::Fine);
     }
@@ -157,19 +192,32 @@ pub fn run(args: &Args) -> Result<Verdict, Failure> {
     ));
     rows.push((
         "kernel cache",
-        match &cache.directory {
-            Some(path) => format!(
-                "{}: {} entries, {} of at most {}",
+        match &cache {
+            Ok(CacheStats { directory: Some(path), entries, bytes, max_bytes, .. }) => format!(
+                "{}: {entries} entries, {} of at most {}",
                 path.display(),
-                cache.entries,
-                output::bytes(cache.bytes),
-                output::bytes(cache.max_bytes)
+                output::bytes(*bytes),
+                output::bytes(*max_bytes)
             ),
-            None => "off".to_owned(),
+            Ok(_) => "off".to_owned(),
+            Err(error) => format!("cannot be used, so that every kernel is compiled: {error}"),
         },
     ));
-    output::properties(&rows)?;
+    match &args.report {
+        Some(path) => {
+            files::write(path, report::text(&rows, &advice, &environment).as_bytes())?;
+            output::note(format_args!("written to {}: read it before you send it", path.display()));
+        }
+        None => {
+            rows.extend(advice.into_iter().map(|advice| ("advice", advice)));
+            output::properties(&rows)?;
+        }
+    }
     Ok(Verdict::Fine)
+}
+
+fn lossy(text: &OsStr) -> String {
+    text.to_string_lossy().into_owned()
 }
 
 fn describe(properties: &DeviceProperties) -> String {

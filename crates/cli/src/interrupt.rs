@@ -1,38 +1,67 @@
-//! Handling of Ctrl-C: the first one stops a command at the next safe point, the second one ends it
-//! at once.
+//! Signals that end a command. Files that it was writing are removed. Where a command can stop at a
+//! safe point, the first Ctrl-C asks it to, and the second one ends it at once.
 
 use std::ops::ControlFlow;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::{process, thread};
 
-use signal_hook::consts::SIGINT;
+use persistent_gemm::files;
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::flag;
+use signal_hook::iterator::Signals;
+use signal_hook::low_level::emulate_default_handler;
 
 /// Exit status of an interrupted command: 128 and the signal's number, as shells have it.
 pub const STATUS: u8 = 130;
 
+/// Whether the command stops at a safe point when it is asked to, and whether it has been asked.
+static STOPS: AtomicBool = AtomicBool::new(false);
+static ASKED: AtomicBool = AtomicBool::new(false);
+
+/// Starts the thread that handles signals.
+pub fn watch() {
+    const SIGNALS: [i32; 3] = [SIGHUP, SIGINT, SIGTERM];
+    // Where the system refuses, signals end the process as they do without a handler.
+    let Ok(signals) = Signals::new(SIGNALS) else { return };
+    let thread = thread::Builder::new().name("pgemm-signals".to_owned());
+    if thread.spawn(|| handle(signals)).is_err() {
+        for signal in SIGNALS {
+            flag::register_conditional_default(signal, Arc::new(AtomicBool::new(true))).ok();
+        }
+    }
+}
+
+fn handle(mut signals: Signals) {
+    for signal in signals.forever() {
+        let stops = signal == SIGINT && STOPS.load(Ordering::Relaxed);
+        if stops && !ASKED.swap(true, Ordering::Relaxed) {
+            continue;
+        }
+        files::remove_unfinished();
+        if stops {
+            process::exit(STATUS.into());
+        }
+        // The process ends by the signal, so that a shell's loop ends too.
+        emulate_default_handler(signal).ok();
+    }
+}
+
 /// Whether Ctrl-C was pressed.
-#[derive(Clone, Default)]
-pub struct Interrupt(Arc<AtomicBool>);
+#[derive(Clone, Copy)]
+pub struct Interrupt(());
 
 impl Interrupt {
-    /// Installs the handler.
-    ///
-    /// # Errors
-    /// The system refuses.
-    pub fn listen() -> std::io::Result<Interrupt> {
-        let interrupt = Interrupt::default();
-        // The order of registration matters: the first signal finds the flag unset and sets it, the
-        // second finds it set.
-        flag::register_conditional_shutdown(SIGINT, STATUS.into(), interrupt.0.clone())?;
-        flag::register(SIGINT, interrupt.0.clone())?;
-        Ok(interrupt)
+    /// Says that the command stops at a safe point from now on.
+    pub fn listen() -> Interrupt {
+        STOPS.store(true, Ordering::Relaxed);
+        Interrupt(())
     }
 
     /// Whether to continue.
-    pub fn go_on(&self) -> ControlFlow<()> {
-        if self.0.load(Ordering::Relaxed) {
+    pub fn go_on(self) -> ControlFlow<()> {
+        if ASKED.load(Ordering::Relaxed) {
             ControlFlow::Break(())
         } else {
             ControlFlow::Continue(())
@@ -71,15 +100,20 @@ fn quoted(word: &str) -> String {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use super::*;
 
     #[test]
     fn the_first_ctrl_c_is_a_request() {
-        let interrupt = Interrupt::listen().unwrap();
+        watch();
+        let interrupt = Interrupt::listen();
         assert_eq!(interrupt.go_on(), ControlFlow::Continue(()));
         signal_hook::low_level::raise(SIGINT).unwrap();
         // Still here, which without a handler this process would not be.
-        assert_eq!(interrupt.go_on(), ControlFlow::Break(()));
+        while interrupt.go_on().is_continue() {
+            thread::sleep(Duration::from_millis(1));
+        }
     }
 
     #[test]

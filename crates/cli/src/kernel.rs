@@ -1,8 +1,10 @@
 //! `pgemm kernel`: the catalogue, plans, and one kernel from spec to PTX, assembler and emulator.
 
+mod drawing;
 mod plan;
 
 use std::io;
+use std::path::PathBuf;
 
 use clap::{Args, Subcommand};
 use persistent_gemm::driver::Device;
@@ -10,7 +12,7 @@ use persistent_gemm::host::{Executor, multiply};
 use persistent_gemm::measure::Elements;
 use persistent_gemm::{
     Accumulation, Choice, Config, Epilogue, ErrorModel, HostMatrix, KernelStore, MatrixLayout,
-    Operands, Problem, Reference, Split,
+    Operands, Problem, Reference, Split, threads,
 };
 use pgemm_kernels::{GemmKernel, KernelError, OutputMajor, Spec, catalogue};
 use pgemm_ptx::ResourceReport;
@@ -41,10 +43,15 @@ pub enum Command {
     /// column shows CLUSTERSxCTAS. Installed results of autotune are ignored here, while run and
     /// bench on the GPU use them if all knobs are left to the planner.
     Plan(Box<plan::Args>),
-    /// Show a kernel in its text form, after verifier and passes, or its resources on an SM.
+    /// Show a kernel in its text form, after verifier and passes, or its resources on an SM, or
+    /// draw its tiling.
     Show {
         #[command(flatten)]
         spec: Named,
+        /// Draw how the kernel divides D among CTAs, warpgroups and MMAs, with its ring in shared
+        /// memory and its registers, into this SVG file.
+        #[arg(long, value_name = "FILE", conflicts_with = "resources")]
+        svg: Option<PathBuf>,
         /// Show registers, shared memory and CTAs per SM instead, part by part.
         #[arg(long)]
         resources: bool,
@@ -119,7 +126,13 @@ pub fn run(command: &Command) -> Result<Verdict, Failure> {
     match command {
         Command::List { filter, json } => list(filter.as_deref().unwrap_or(""), *json),
         Command::Plan(args) => plan::run(args),
-        Command::Show { spec: Named { spec }, resources: true, json } => {
+        Command::Show { spec: Named { spec }, svg: Some(path), .. } => {
+            spec.validate()?;
+            crate::io::write_atomically(path, drawing::draw(spec)?.as_bytes())?;
+            output::properties(&[("drawn to", path.display().to_string())])?;
+            Ok(Verdict::Fine)
+        }
+        Command::Show { spec: Named { spec }, resources: true, json, .. } => {
             spec.validate()?;
             let resources = spec.resources();
             if *json {
@@ -394,7 +407,10 @@ fn emulate(
     let problem = Problem::new(m, n, k, a_major, b_major);
     problem.validate()?;
     let [a_type, b_type] = choice.operands();
-    memory::check(&problem, Elements { b: b_type, ..Elements::new(a_type, spec.output) }, true)?;
+    let elements = Elements { b: b_type, ..Elements::new(a_type, spec.output) };
+    let purpose = memory::Purpose { verify: true, emulated: true, ..Default::default() };
+    memory::check(&problem, elements, purpose)?;
+    threads::start_pool()?;
     let mut a = HostMatrix::zeros(problem.a_layout(), a_type)?;
     let mut b = HostMatrix::zeros(problem.b_layout(), b_type)?;
     a.fill_random(seed);

@@ -100,6 +100,24 @@ pub fn run(args: &Args) -> Result<Verdict, Failure> {
     Ok(Verdict::Fine)
 }
 
+/// The left inverse of a layout. The algebra's left inverse of a layout that maps two coordinates
+/// to one index finds only one of them again, and is refused here.
+fn left_inverse(layout: &Layout) -> Result<Layout, Failure> {
+    let inverse = layout.left_inverse()?;
+    let modes = layout.shape().leaves().into_iter().zip(layout.stride().leaves());
+    let mut modes: Vec<(i64, i64)> = modes.filter(|(extent, _)| *extent > 1).collect();
+    modes.sort_by_key(|(_, stride)| *stride);
+    // Each stride divides the next, so modes meet if one begins within the one before.
+    let mut reached = 1;
+    for (extent, stride) in modes {
+        if stride < reached {
+            return Err(UsageError::NoLeftInverse { layout: Box::new(layout.clone()) }.into());
+        }
+        reached = stride.saturating_mul(extent);
+    }
+    Ok(inverse)
+}
+
 impl Operation {
     /// The operation in words and its result, or `None` if none is asked for.
     fn apply(&self, given: &AnyLayout) -> Result<Option<(String, Layout)>, Failure> {
@@ -121,7 +139,7 @@ impl Operation {
         } else if self.right_inverse {
             ("right-inverse".to_owned(), plain()?.right_inverse())
         } else if self.left_inverse {
-            ("left-inverse".to_owned(), plain()?.left_inverse()?)
+            ("left-inverse".to_owned(), left_inverse(plain()?)?)
         } else {
             return Ok(None);
         };

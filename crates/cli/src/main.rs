@@ -5,6 +5,7 @@ mod atlas;
 mod autotune;
 mod bench;
 mod blocks;
+mod compare;
 mod cubins;
 mod doctor;
 mod failure;
@@ -20,7 +21,10 @@ mod pack;
 mod parse;
 mod plot;
 mod regression;
+mod report;
+mod roofline;
 mod run;
+mod shell;
 mod startup;
 mod stream;
 mod suite;
@@ -47,7 +51,9 @@ Examples:
   pgemm run --a A.npy --b B.npy --out D.npy
   pgemm bench --size 8192 --dtype bf16 --against cublaslt
   pgemm atlas --population eights --count 100 --seed 5 --against cublaslt
-  pgemm plot stream.json --svg stream.svg
+  pgemm report suite.json -o report.html
+  pgemm compare old.json new.json
+  pgemm plot suite.json -o throughput.svg
   pgemm numbers --dtype bf16 --against cublaslt
   pgemm autotune --problem 16384x16384x4096 --dtype bf16
   pgemm warm --model shapes.json
@@ -78,7 +84,20 @@ enum Command {
     /// Each problem is verified and timed briefly beside cuBLASLt and torch. Results are geometric
     /// means by population and by what bounds a problem: launch, memory or arithmetic.
     Atlas(Box<atlas::Args>),
-    /// Plot the results of `bench --stream`: microseconds per job over the work of a job.
+    /// Show results as a page for a browser: ratios, throughput, roofline, energy, errors.
+    ///
+    /// The page is one file that loads nothing.
+    Report(report::Args),
+    /// Compare two files of results, and tell what has become slower.
+    Compare(compare::Args),
+    /// Measure the ceilings of this card, and tell what bounds problems and what to try.
+    ///
+    /// Memory, L2, and the tensor cores of each type. Problems are placed under the ceilings, with
+    /// the planner's kernel and advice on its knobs.
+    Roofline(Box<roofline::Args>),
+    /// Draw results: throughput over size, or microseconds per job over the work of a job.
+    ///
+    /// Results of `bench --stream` alone give the second.
     Plot(plot::Args),
     /// Measure the errors of results against a reference of higher precision, optionally next to
     /// cuBLASLt's.
@@ -117,7 +136,8 @@ enum Command {
     /// Processes that load the file compile none of these kernels: set the environment variable
     /// PGEMM_PACKS to its path, or load it in the program. It is for devices of the same kind, and
     /// for versions of the library that generate the same kernels. Kernels that this version is not
-    /// shipped with are assembled by ptxas (scripts/ptxas.sh installs one).
+    /// shipped with are assembled by ptxas: set PGEMM_PTXAS to its path (scripts/ptxas.sh installs
+    /// one).
     Pack(pack::Args),
     /// Measure how long new processes take until their products are ready.
     ///
@@ -131,6 +151,10 @@ enum Command {
     Layout(layout::Args),
     /// Show what pgemm would use on this machine, and why.
     Doctor(doctor::Args),
+    /// Print a script by which a shell completes commands and options.
+    Completions(shell::CompletionArgs),
+    /// Write manual pages, one for each command.
+    Man(shell::ManArgs),
 }
 
 /// The result of a command.
@@ -143,6 +167,7 @@ enum Verdict {
 }
 
 fn main() -> ExitCode {
+    interrupt::watch();
     // Where kernels are compiled ahead, processes of this command do it.
     if let Ok(program) = std::env::current_exe() {
         persistent_gemm::ahead::set_program(program);
@@ -153,6 +178,7 @@ fn main() -> ExitCode {
                 .unwrap_or_else(|_| tracing_subscriber::EnvFilter::new("warn")),
         )
         .with_writer(std::io::stderr)
+        .with_ansi(output::has_colours())
         .without_time()
         .with_target(false)
         .init();
@@ -160,6 +186,9 @@ fn main() -> ExitCode {
         Command::Run(args) => run::run(&args),
         Command::Bench(args) => bench::run(&args),
         Command::Atlas(args) => atlas::run(&args),
+        Command::Report(args) => report::run(&args),
+        Command::Compare(args) => compare::run(&args),
+        Command::Roofline(args) => roofline::run(&args),
         Command::Plot(args) => plot::run(&args),
         Command::Numbers(args) => numbers::run(&args),
         Command::Regression(args) => regression::run(&args),
@@ -171,6 +200,8 @@ fn main() -> ExitCode {
         Command::Warm(args) => warm::run(&args),
         Command::Layout(args) => layout::run(&args),
         Command::Doctor(args) => doctor::run(&args),
+        Command::Completions(args) => shell::completions(&args),
+        Command::Man(args) => shell::man(&args),
     };
     match result {
         Ok(Verdict::Fine) => ExitCode::SUCCESS,

@@ -8,7 +8,7 @@ use std::path::PathBuf;
 use comfy_table::Table;
 use persistent_gemm::host::{BackendKind, Executor};
 use persistent_gemm::measure::Elements;
-use persistent_gemm::{Dtype, Major, Problem};
+use persistent_gemm::{Dtype, Major, Problem, threads};
 use pgemm_bench::{Errors, KINDS, Kind, NumbersBackend, NumbersReport, Sample, Values};
 
 use crate::memory;
@@ -76,6 +76,7 @@ fn values(text: &str) -> Result<Values, String> {
 }
 
 pub fn run(args: &Args) -> Result<Verdict, Failure> {
+    threads::start_pool()?;
     if args.bits {
         return bits::run(args);
     }
@@ -135,7 +136,8 @@ fn measure(
     let problem = Problem::new(m, n, k, Major::K, Major::K);
     problem.validate()?;
     let largest = kind.outputs.first().copied().unwrap_or(kind.a);
-    memory::check(&problem, Elements { b: kind.b, ..Elements::new(kind.a, largest) }, true)?;
+    let elements = Elements { b: kind.b, ..Elements::new(kind.a, largest) };
+    memory::check(&problem, elements, memory::Purpose { verify: true, ..Default::default() })?;
     let sample = Sample::new(kind, values, extents, args.seed)?;
     let modes = backend.has_modes();
     for variant in kind.variants().iter().filter(|variant| modes || variant.mode().is_none()) {

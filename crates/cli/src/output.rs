@@ -1,8 +1,10 @@
 //! Output of commands: tables for people, JSON for programs, notes on stderr, and progress
 //! displays.
 
+use std::borrow::Cow;
 use std::fmt;
-use std::io::{self, Write};
+use std::io::{self, IsTerminal, Write};
+use std::thread;
 use std::time::Duration;
 
 use comfy_table::{CellAlignment, LineStyle, Table, TableStyle};
@@ -17,11 +19,19 @@ const STYLE: TableStyle =
 
 /// Prints a value as indented JSON on stdout.
 pub fn json(value: &impl Serialize) -> Result<(), Failure> {
-    text(&format!("{}\n", serde_json::to_string_pretty(value)?))
+    let text = serde_json::to_string_pretty(value)?;
+    // serde_json escapes the control characters below the space itself.
+    let text = escaped(&text, |letter| format!("\\u{:04x}", u32::from(letter)));
+    write(&format!("{text}\n"))
 }
 
-/// Prints text on stdout. A closed pipe is not an error.
+/// Prints text on stdout, [`shown`] so that a terminal is safe.
 pub fn text(text: &str) -> Result<(), Failure> {
+    write(&shown(text))
+}
+
+/// Writes text to stdout. A closed pipe is not an error.
+fn write(text: &str) -> Result<(), Failure> {
     let mut stdout = io::stdout().lock();
     match stdout.write_all(text.as_bytes()).and_then(|()| stdout.flush()) {
         Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
@@ -29,9 +39,36 @@ pub fn text(text: &str) -> Result<(), Failure> {
     }
 }
 
-/// Prints a remark on stderr. Errors are ignored.
+/// Prints a remark on stderr, [`shown`] so that a terminal is safe. Errors are ignored.
 pub fn note(text: impl fmt::Display) {
-    let _nobody_listens = writeln!(io::stderr(), "pgemm: {text}");
+    let _nobody_listens = writeln!(io::stderr(), "pgemm: {}", shown(&text.to_string()));
+}
+
+/// The text without control characters but for ends of lines and tabs. Names in files could hold
+/// commands to a terminal; they are shown as escapes, such as `\u{1b}`.
+pub fn shown(text: &str) -> Cow<'_, str> {
+    escaped(text, |letter| letter.escape_unicode().to_string())
+}
+
+/// The text with these escapes for control characters other than ends of lines and tabs.
+fn escaped(text: &str, escape: impl Fn(char) -> String) -> Cow<'_, str> {
+    let commands = |letter: char| letter.is_control() && !matches!(letter, '\n' | '\t');
+    if !text.contains(commands) {
+        return Cow::Borrowed(text);
+    }
+    let mut safe = String::with_capacity(text.len() + 16);
+    for letter in text.chars() {
+        match commands(letter) {
+            true => safe.push_str(&escape(letter)),
+            false => safe.push(letter),
+        }
+    }
+    Cow::Owned(safe)
+}
+
+/// Whether stderr shows colours: it is a terminal, and the user has not set `NO_COLOR`.
+pub fn has_colours() -> bool {
+    io::stderr().is_terminal() && std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty())
 }
 
 /// An empty table with this header; the columns named are of numbers, and right-aligned.
@@ -65,7 +102,10 @@ pub fn while_showing<R>(message: impl Into<String>, work: impl FnOnce() -> R) ->
     if let Ok(style) = ProgressStyle::with_template("{spinner} {msg} ({elapsed})") {
         spinner.set_style(style);
     }
-    spinner.enable_steady_tick(Duration::from_millis(120));
+    // A spinner turns by a thread of its own, which the operating system may refuse.
+    if !spinner.is_hidden() && thread::Builder::new().spawn(|| ()).is_ok() {
+        spinner.enable_steady_tick(Duration::from_millis(120));
+    }
     let result = work();
     spinner.finish_and_clear();
     result
@@ -118,6 +158,12 @@ pub fn rate(operations: u64, duration: Duration) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn names_from_files_do_not_command_the_terminal() {
+        assert!(matches!(shown("µ\tall of\nit"), Cow::Borrowed(_)));
+        assert_eq!(shown("a\u{1b}[2Jb\r\u{9b}c\u{7f}"), r"a\u{1b}[2Jb\u{d}\u{9b}c\u{7f}");
+    }
 
     #[test]
     fn figures_have_units_that_people_can_read() {

@@ -21,6 +21,12 @@ pub fn problem(text: &str) -> Result<[usize; 3], String> {
     }
 }
 
+/// Parses a part of a whole, from 0 up to but not including 1.
+pub fn part(text: &str) -> Result<f64, String> {
+    let part = text.parse().ok().filter(|part| (0.0..1.0).contains(part));
+    part.ok_or_else(|| "give a number from 0 to below 1, such as 0.02 for 2 %".to_owned())
+}
+
 /// Parses a number of bytes, optionally followed by KiB, MiB or GiB.
 pub fn bytes(text: &str) -> Result<u64, String> {
     let expected = || format!("'{text}' is no number of bytes: write 512MiB or 2GiB, say");

@@ -6,13 +6,14 @@ use persistent_gemm::host::{BackendKind, Executor, HostBatch, Product, multiply}
 use persistent_gemm::measure::Elements;
 use persistent_gemm::{
     Accumulation, Comparison, Config, Dtype, Epilogue, ErrorModel, HostMatrix, Major, Operands,
-    Plan, Precision, Problem, Reference,
+    Plan, Precision, Problem, Reference, threads,
 };
-use pgemm_bench::{Case, CaseSize};
+use pgemm_bench::{Case, CaseOutcome, CaseSize};
 use serde_json::json;
 
 use crate::blocks;
 use crate::io::{self, Location};
+use crate::memory::{self, Purpose};
 use crate::output;
 use crate::parse::{self, Knobs, Strides};
 use crate::{Failure, Verdict};
@@ -54,14 +55,16 @@ pub struct Args {
     /// C from a file; beta is then 1 unless given.
     #[arg(long, value_name = "FILE", requires = "a")]
     c: Option<Location>,
-    /// The bias from a file, of shape (1, n) or (n, 1), where --epilogue has one [default: random].
+    /// The bias from a file, of shape (n,), (1, n) or (n, 1), where --epilogue has one
+    /// [default: random].
     #[arg(long, value_name = "FILE", requires = "epilogue")]
     bias: Option<Location>,
     /// File for D: D.npy, or FILE.safetensors:TENSOR.
     #[arg(long, value_name = "FILE")]
     out: Option<Location>,
-    /// Element type of A: bf16, f16, tf32, e4m3, e5m2, s8, u8 or f64 [default: those of the files
-    /// if these are 16-bit floats, 8-bit floats, 8-bit integers or f64, else bf16].
+    /// Element type of A: bf16, f16, tf32, f32, e4m3, e5m2, s8, u8 or f64 [default: those of the
+    /// files if there are kernels for them, f32 if one file is f32 and the other a 16-bit float,
+    /// else bf16].
     #[arg(long, value_name = "TYPE", value_parser = parse::dtype)]
     dtype: Option<Dtype>,
     /// Element type of B, if A's is given [default: that of A].
@@ -88,10 +91,10 @@ pub struct Args {
     #[arg(long, value_name = "MAJOR", value_parser = parse::d_major, default_value = "n")]
     d_major: Major,
     /// Factor of A·B.
-    #[arg(long, default_value_t = 1.0, allow_negative_numbers = true)]
+    #[arg(long, default_value_t = 1.0, allow_hyphen_values = true)]
     alpha: f64,
     /// Factor of C; if it is 0, C is not read [default: 0, or 1 with --c].
-    #[arg(long, allow_negative_numbers = true)]
+    #[arg(long, allow_hyphen_values = true)]
     beta: Option<f64>,
     /// auto, cuda, emulator or cpu. auto is cuda on a Hopper device, else cpu.
     #[arg(long, default_value = "auto")]
@@ -137,15 +140,25 @@ pub fn run(args: &Args) -> Result<Verdict, Failure> {
     if let Executor::Cpu { because: Some(reason) } = &executor {
         output::note(format_args!("using the cpu backend: {reason}"));
     }
+    threads::start_pool()?;
+    let emulated = matches!(executor, Executor::Emulator);
+    let purpose = Purpose { verify: args.verify, emulated, ..Purpose::default() };
     let (matrices, elements) = match source {
         Source::Files { a, b } => {
             let (a, b) = (io::read(a)?, io::read(b)?);
             let elements = elements(args, usual_operands([a.dtype(), b.dtype()]))?;
-            (read(args, a, b)?, elements)
+            let matrices = read(args, a, b)?;
+            let holds = |matrices: &[HostMatrix], dtype| {
+                matrices.iter().all(|matrix| matrix.dtype() == dtype)
+            };
+            let InputMatrices { a, b, c, .. } = &matrices;
+            let loaded = [holds(a, elements.a), holds(b, elements.b), holds(c, elements.d)];
+            memory::check(&matrices.problem, elements, Purpose { loaded, ..purpose })?;
+            (matrices, elements)
         }
         Source::Random { extents } => {
             let elements = elements(args, [Dtype::Bf16; 2])?;
-            (generate(args, extents, elements)?, elements)
+            (generate(args, extents, elements, purpose)?, elements)
         }
     };
     let config = args.knobs.config(elements);
@@ -218,7 +231,11 @@ fn run_case(args: &Args, seed: u64) -> Result<Verdict, Failure> {
     let around = if outcome.untouched { "as it was" } else { "WRITTEN TO" };
     rows.push(("memory around D", around.to_owned()));
     output::properties(&rows)?;
-    Ok(if outcome.passed() { Verdict::Fine } else { Verdict::Wrong })
+    Ok(verdict_of_case(&outcome))
+}
+
+fn verdict_of_case(outcome: &CaseOutcome) -> Verdict {
+    if outcome.passed() { Verdict::Fine } else { Verdict::Wrong }
 }
 
 /// The arithmetic whose errors are allowed. Random matrices have random signs.
@@ -335,4 +352,23 @@ fn report(
         rows.push(("verification", format!("{comparison}{which}")));
     }
     output::properties(&rows)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The exit status tells programs of a wrong case. No case is wrong in a test, so an outcome is
+    /// made so.
+    #[test]
+    fn a_wrong_case_has_its_verdict() {
+        let case = Case::new(27, CaseSize::Small);
+        let mut outcome = case.run(&Executor::Cpu { because: None }).unwrap();
+        assert!(matches!(verdict_of_case(&outcome), Verdict::Fine));
+        outcome.untouched = false;
+        assert!(matches!(verdict_of_case(&outcome), Verdict::Wrong));
+        outcome.untouched = true;
+        outcome.comparisons.last_mut().expect("a product").passed = false;
+        assert!(matches!(verdict_of_case(&outcome), Verdict::Wrong));
+    }
 }

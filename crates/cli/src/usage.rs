@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use persistent_gemm::Epilogue;
 use persistent_gemm::host::BackendKind;
-use pgemm_cute::AnyLayout;
+use pgemm_cute::{AnyLayout, Layout};
 use pgemm_kernels::Spec;
 use pgemm_ptx::ptxas::PtxasError;
 
@@ -44,6 +44,16 @@ pub enum UsageError {
         what: &'static str,
         /// How it ended.
         status: String,
+    },
+
+    /// A kernel whose tiling has no drawing.
+    #[error(
+        "{spec} cannot be drawn: drawings show kernels of wgmma that read both operands from shared \
+         memory, such as bf16-kn-bf16-256x192x64-s3-w2-c1x1. Name one of these"
+    )]
+    NoTiling {
+        /// The kernel.
+        spec: Spec,
     },
 
     /// Kernels cannot be assembled here.
@@ -140,10 +150,24 @@ pub enum UsageError {
 
     /// `plot` of reports without anything to draw.
     #[error(
-        "nothing to draw: none of these files holds jobs in a row, as `pgemm bench --stream --json \
-         FILE` measures them"
+        "nothing to draw: none of these runs timed problems or jobs in a row, as `pgemm bench --json \
+         FILE` does"
     )]
     NothingToDraw,
+
+    /// Files of results without rows.
+    #[error(
+        "nothing to show: none of the runs that were asked for has results. Leave --run out to \
+         take all runs"
+    )]
+    NoResults,
+
+    /// Two files of results to compare without a problem in common.
+    #[error(
+        "nothing to compare: no problem was timed in both files. Problems are the same if their \
+         names and their launch mode are"
+    )]
+    NothingInCommon,
 
     /// `numbers` of types without such values.
     #[error(
@@ -166,6 +190,13 @@ pub enum UsageError {
     #[error("--device-memory computes one product by blocks, and not a batch: leave --batch out")]
     BlocksOfBatch,
 
+    /// The left inverse of a layout that is not injective.
+    #[error("{layout} maps two coordinates to the same index, so it has no left inverse")]
+    NoLeftInverse {
+        /// The layout given.
+        layout: Box<Layout>,
+    },
+
     /// An operation of the layout algebra on a swizzled layout.
     #[error(
         "'{layout}' is swizzled: operations take plain layouts, shape:stride. Leave the swizzle \
@@ -178,11 +209,14 @@ pub enum UsageError {
 
     /// Matrices that would be killed for want of memory.
     #[error(
-        "{m}x{n}x{k} needs about {} of host memory, and {} are available: use a smaller problem{}",
+        "{m}x{n}x{k} needs about {} of host memory, and {} are available: use a smaller \
+         problem{}{}",
         bytes(*needed),
         bytes(*available),
         if *verify { ", or leave --verify out, which keeps the product in double \
-            precision" } else { "" }
+            precision" } else { "" },
+        if *emulated { ", or use --backend cpu, since the emulator keeps records of every \
+            access" } else { "" }
     )]
     HostMemory {
         /// Rows of A and D.
@@ -197,5 +231,7 @@ pub enum UsageError {
         available: u64,
         /// Whether the reference was requested.
         verify: bool,
+        /// Whether the emulator was to compute it.
+        emulated: bool,
     },
 }

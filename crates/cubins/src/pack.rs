@@ -105,11 +105,20 @@ pub struct Pack {
 struct Kept {
     /// The groups that were used last, with their numbers.
     groups: Vec<(u32, Cubins)>,
+    /// What Zstandard works in: some 100 KB.
+    context: Option<DCtx<'static>>,
 }
 
 impl Kept {
-    /// A group, which becomes the first one.
-    fn group(&mut self, pack: &Pack, number: u32) -> io::Result<&mut Cubins> {
+    /// The bytes at a place in a group.
+    fn bytes(&mut self, pack: &Pack, number: u32, place: &Range<usize>) -> io::Result<&[u8]> {
+        self.use_group(pack, number)?;
+        let context = self.context.get_or_insert_with(DCtx::create);
+        self.groups[0].1.get(place, context)
+    }
+
+    /// Makes a group the first one.
+    fn use_group(&mut self, pack: &Pack, number: u32) -> io::Result<()> {
         let known = self.groups.iter().position(|(kept, _)| *kept == number);
         let cubins = match known {
             Some(known) => self.groups.remove(known).1,
@@ -121,7 +130,7 @@ impl Kept {
             bytes += cubins.bytes.capacity();
             *kept == number || bytes <= KEPT_BYTES
         });
-        Ok(&mut self.groups[0].1)
+        Ok(())
     }
 
     fn new_group(&mut self, pack: &Pack, group: &Group) -> io::Result<Cubins> {
@@ -132,7 +141,7 @@ impl Kept {
             return Ok(Cubins { bytes: Vec::with_capacity(length), base: 0, rest });
         }
         let base = match &group.base {
-            Some(Base { group, place }) => self.group(pack, *group)?.get(place)?,
+            Some(Base { group, place }) => self.bytes(pack, *group, place)?,
             None => &[],
         };
         let mut bytes = Vec::with_capacity(base.len() + length);
@@ -299,25 +308,43 @@ impl Pack {
     /// # Errors
     /// [`PackError::Kernel`] if it is damaged.
     pub fn cubin(&self, name: &str) -> Option<Result<Vec<u8>, PackError>> {
-        let Entry { group, cubin, hash, .. } = &self.entries[self.find(name)?];
-        let cubin = self.decompress(*group, cubin).ok();
+        let entry = &self.entries[self.find(name)?];
+        let cubin = self.with(entry, <[u8]>::to_vec).ok();
         let damaged = || PackError::Kernel { name: name.to_owned() };
-        Some(cubin.filter(|cubin| hash_of(cubin) == *hash).ok_or_else(damaged))
+        Some(cubin.filter(|cubin| hash_of(cubin) == entry.hash).ok_or_else(damaged))
+    }
+
+    /// Decompresses kernels that are likely to be asked for, where that takes little time: those
+    /// that Zstandard has compressed, as many as stay decompressed.
+    pub fn decompress_ahead(&self, is_likely: impl Fn(&str) -> bool) {
+        let mut bytes = 0;
+        for entry in &self.entries {
+            let is_fast = self.groups[entry.group as usize].compression == Compression::Zstandard;
+            if !is_fast || !is_likely(self.text(&entry.name)) {
+                continue;
+            }
+            bytes += entry.cubin.len();
+            if bytes > KEPT_BYTES {
+                return;
+            }
+            // Who asks for a damaged one is told so.
+            self.with(entry, |_| ()).ok();
+        }
     }
 
     fn find(&self, name: &str) -> Option<usize> {
         self.entries.binary_search_by(|entry| self.text(&entry.name).cmp(name)).ok()
     }
 
-    /// The bytes at a place in a group.
-    fn decompress(&self, number: u32, place: &Range<usize>) -> io::Result<Vec<u8>> {
+    /// What `read` makes of a kernel's decompressed bytes.
+    fn with<T>(&self, entry: &Entry, read: impl FnOnce(&[u8]) -> T) -> io::Result<T> {
         let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
-        let cubin = kept.group(self, number)?.get(place).map(<[u8]>::to_vec);
-        if cubin.is_err() {
+        let result = kept.bytes(self, entry.group, &entry.cubin).map(read);
+        if result.is_err() {
             // A group that fails is not kept.
             kept.groups.remove(0);
         }
-        cubin
+        result
     }
 
     fn text(&self, place: &Range<usize>) -> &str {
@@ -341,14 +368,14 @@ enum Rest {
 }
 
 impl Cubins {
-    fn get(&mut self, place: &Range<usize>) -> io::Result<&[u8]> {
+    fn get(&mut self, place: &Range<usize>, context: &mut DCtx) -> io::Result<&[u8]> {
         let Cubins { bytes, base, rest } = self;
         let place = *base + place.start..*base + place.end;
         let missing = place.end.saturating_sub(bytes.len());
         match rest {
             Rest::Zstandard(frames) => {
                 while bytes.len() < place.end {
-                    frames.next_frame(bytes)?;
+                    frames.next_frame(bytes, context)?;
                 }
             }
             Rest::Lzma2(rest) => drop(rest.by_ref().take(missing as u64).read_to_end(bytes)?),
@@ -372,7 +399,7 @@ struct Compressed {
 
 impl Compressed {
     /// Decompresses a frame of Zstandard whose prefix are these bytes, behind them.
-    fn next_frame(&mut self, bytes: &mut Vec<u8>) -> io::Result<()> {
+    fn next_frame(&mut self, bytes: &mut Vec<u8>, context: &mut DCtx) -> io::Result<()> {
         let failed = |code| io::Error::other(zstd_safe::get_error_name(code));
         let left = &self.pack[self.place.clone()];
         let length = zstd_safe::find_frame_compressed_size(left).map_err(failed)?;
@@ -387,9 +414,8 @@ impl Compressed {
         bytes.resize(begin + size, 0);
         let written = {
             let (prefix, cubin) = bytes.split_at_mut(begin);
-            let mut context = DCtx::create();
-            let with_prefix = context.ref_prefix(prefix).map(drop);
-            with_prefix.and_then(|()| context.decompress(cubin, frame))
+            // Cubins are no dictionaries in Zstandard's own form, so they count as a prefix.
+            context.decompress_using_dict(cubin, frame, prefix)
         };
         if !written.is_ok_and(|written| written == size) {
             // What is half decompressed must not be taken for a cubin, nor for a prefix.

@@ -248,6 +248,19 @@ mod tests {
     }
 
     #[test]
+    fn kernels_that_are_decompressed_ahead_are_as_they_were() {
+        let pack = Pack::read(pack()).unwrap();
+        // Some of each group.
+        pack.decompress_ahead(|name| name.ends_with('7'));
+        for (name, cubin) in kernels() {
+            assert_eq!(pack.cubin(&name), Some(Ok(cubin)), "{name}");
+        }
+        pack.decompress_ahead(|_| true);
+        let (name, cubin) = kernels().swap_remove(40);
+        assert_eq!(pack.cubin(&name), Some(Ok(cubin)), "{name}");
+    }
+
+    #[test]
     fn no_bytes_are_no_kernels() {
         assert!(Pack::read(&[][..]).unwrap().is_empty());
         let empty = write(&[], "", "", &[]).unwrap();

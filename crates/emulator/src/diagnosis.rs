@@ -97,11 +97,19 @@ impl Emulator<'_> {
                 other_site(other, other_writes);
                 (ReportKind::Race, format!("nothing orders two accesses to {place}"))
             }
-            Conflict::MissingProxyFence { other } => {
-                other_site(other, true);
+            Conflict::MissingProxyFence { other, other_writes } => {
+                other_site(other, other_writes);
+                let (before, now) = match other_writes {
+                    true => ("written", "used"),
+                    false => ("read", "overwritten"),
+                };
+                let by = match self.log.get(other).proxy {
+                    Proxy::Generic => "through the generic proxy",
+                    Proxy::Async | Proxy::Map => "through the async proxy of another CTA",
+                };
                 let message = format!(
-                    "{place} was written through the generic proxy and is used by the async proxy \
-                     without a proxy fence between"
+                    "{place} was {before} {by} and is {now} by the async proxy without a proxy \
+                     fence between"
                 );
                 (ReportKind::MissingProxyFence, message)
             }

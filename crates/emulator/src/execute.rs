@@ -88,8 +88,12 @@ impl Emulator<'_> {
             Step::Store { access, size, address, values } => {
                 return self.store(program, warp, at, (*access, *size), *address, values);
             }
-            Step::Atomic { op, order, scope, address, value, dest } => {
+            Step::Atomic { op, order, scope, address, value, dest, loaded } => {
                 let operands = (*address, *value, *dest);
+                if *loaded {
+                    let own = self.generic_access(warp, at, None, false).epoch;
+                    self.log.push_use(own, own);
+                }
                 return self.atomic(program, warp, at, *op, (*order, *scope), operands);
             }
             Step::Reduce { address, values } => {

@@ -5,8 +5,8 @@ use pgemm_ir::{Access, BinaryOp, Block, CompareOp, Inst, Kernel, LocId, Op, Type
 
 use crate::error::SetupError;
 use crate::program::{SMEM_BASE, Slot, Step, TmaLoad, WEAK_WORD, WarpMmaStep, WgmmaStep};
-use crate::uniform;
 use crate::value::Function;
+use crate::{loaded, uniform};
 
 /// A flat kernel.
 pub(crate) struct Flat {
@@ -42,6 +42,7 @@ pub(crate) fn flatten(kernel: &Kernel, constants: Vec<u64>) -> Result<Flat, Setu
             .collect(),
         next: kernel.values.len() as u32,
         fragments,
+        loaded: loaded::analyse(kernel),
         steps: Vec::new(),
         locations: Vec::new(),
         constants,
@@ -60,6 +61,8 @@ struct Flatten<'k> {
     next: u32,
     /// By value: its number among the registers of A.
     fragments: Vec<Option<u32>>,
+    /// By value: whether it is computed from loads of shared memory.
+    loaded: Vec<bool>,
     steps: Vec<Step>,
     locations: Vec<LocId>,
     constants: Vec<u64>,
@@ -300,6 +303,7 @@ impl Flatten<'_> {
                 address: arg(0),
                 value: arg(1),
                 dest: dest(),
+                loaded: self.loaded[inst.args[1].index()],
             },
             Op::Reduce { .. } => {
                 Step::Reduce { address: arg(0), values: self.place_all(&inst.args[1..]) }

@@ -24,6 +24,7 @@ mod host_turn;
 mod lanes;
 mod late;
 mod late_store;
+mod loaded;
 mod machine;
 mod maps;
 mod matrix;

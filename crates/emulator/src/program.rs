@@ -124,6 +124,8 @@ pub(crate) enum Step {
         address: Slot,
         value: Slot,
         dest: Slot,
+        /// Whether the value is computed from loads of shared memory.
+        loaded: bool,
     },
     Reduce {
         address: Slot,

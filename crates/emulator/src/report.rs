@@ -11,8 +11,9 @@ use crate::schedule::Schedule;
 pub enum ReportKind {
     /// Nothing orders two accesses to the same bytes, of which at least one is a write.
     Race,
-    /// A generic write is ordered before an access of the async proxy, but there is no proxy fence
-    /// in between.
+    /// A generic write is ordered before an access of the async proxy, or a generic read before a
+    /// write of the async proxy, but there is no proxy fence in between. The same of accesses of two
+    /// CTAs to global memory, both of the async proxy.
     MissingProxyFence,
     /// A write of a tensor map in global memory is ordered before its use, but no map fence
     /// releases the write or none acquires it.

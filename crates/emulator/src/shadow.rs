@@ -3,6 +3,7 @@
 //! Accesses are logged once and cells hold their numbers, so a box or an operand of thousands of
 //! cells costs one comparison for each cell.
 
+use std::collections::HashMap;
 use std::iter::repeat_n;
 
 use pgemm_ir::LocId;
@@ -59,11 +60,14 @@ pub(crate) struct Access {
 pub(crate) struct AccessLog {
     accesses: Vec<Access>,
     sets: Vec<Box<[u32]>>,
+    /// By cluster and component of a warp: when it issued an operation that uses values that were
+    /// loaded from shared memory, and when the operation has them. Times increase.
+    uses: HashMap<(u32, u32), Vec<(u32, Epoch)>>,
 }
 
 impl AccessLog {
     pub(crate) fn new() -> Self {
-        Self { accesses: Vec::new(), sets: Vec::new() }
+        Self { accesses: Vec::new(), sets: Vec::new(), uses: HashMap::new() }
     }
 
     pub(crate) fn push(&mut self, access: Access) -> u32 {
@@ -73,6 +77,25 @@ impl AccessLog {
 
     pub(crate) fn get(&self, id: u32) -> &Access {
         &self.accesses[id as usize - 1]
+    }
+
+    /// Records that a warp has issued an operation that uses values that were loaded from shared
+    /// memory. The operation has them at `had`: a wgmma when its group is complete, an atomic
+    /// operation at once.
+    pub(crate) fn push_use(&mut self, issued: Epoch, had: Epoch) {
+        let uses = self.uses.entry((issued.cluster, issued.component)).or_default();
+        match uses.last_mut() {
+            Some((time, last)) if *last == had => *time = issued.time,
+            _ => uses.push((issued.time, had)),
+        }
+    }
+
+    /// When a load of shared memory is known to have returned. Loads return in order, so that is
+    /// when the first operation after it has what it uses.
+    fn returned(&self, load: Epoch) -> Option<Epoch> {
+        let uses = self.uses.get(&(load.cluster, load.component))?;
+        let first = uses.partition_point(|(time, _)| *time < load.time);
+        uses.get(first).map(|(_, had)| *had)
     }
 
     fn members<'a>(&'a self, accesses: &'a u32) -> &'a [u32] {
@@ -95,7 +118,7 @@ pub(crate) enum Conflict {
     Race { other: u32, other_writes: bool },
     /// The other access is ordered before this one, but no fence has passed it on to the async
     /// proxy.
-    MissingProxyFence { other: u32 },
+    MissingProxyFence { other: u32, other_writes: bool },
     /// The other access is ordered before this use of a tensor map, but not by map fences.
     MissingMapFence { other: u32 },
 }
@@ -161,6 +184,34 @@ impl<'a> Observer<'a> {
         epoch.known_to(&self.knowledge.before, self.access.epoch.cluster)
     }
 
+    /// Whether an earlier access is visible through the proxy of this one. Between the proxies that
+    /// takes a fence. It also takes one between the async proxies of two CTAs (PTX ISA, "Causality
+    /// Order", where it defines the proxy-preserved base causality order: of one proxy other than
+    /// the generic one, only accesses of one thread block are ordered without a fence).
+    fn passed_on(&self, earlier: &Access) -> bool {
+        let of_cta = |actor: &Actor| (actor.launch, actor.cta);
+        let needs_fence = match (earlier.proxy, self.access.proxy) {
+            (Proxy::Generic, Proxy::Async) => true,
+            (Proxy::Async, Proxy::Async) => {
+                self.space == ShadowSpace::Global
+                    && of_cta(&earlier.actor) != of_cta(&self.access.actor)
+            }
+            _ => false,
+        };
+        let visible = match self.space {
+            ShadowSpace::Shared => &self.knowledge.async_shared,
+            ShadowSpace::Global => &self.knowledge.async_global,
+        };
+        !needs_fence || earlier.epoch.known_to(visible, self.access.epoch.cluster)
+    }
+
+    /// Whether a load is known to have returned, because an operation has used what it loaded.
+    /// Otherwise a copy may overtake it on the way to shared memory.
+    fn has_returned(&self, read: &Access) -> bool {
+        let returned = self.log.returned(read.epoch);
+        self.space == ShadowSpace::Shared && returned.is_some_and(|epoch| self.ordered(epoch))
+    }
+
     fn check_against_writes(&self, writers: u32) -> Result<(), Conflict> {
         if writers == MBARRIER {
             return Err(Conflict::Mbarrier);
@@ -182,14 +233,8 @@ impl<'a> Observer<'a> {
         if !self.ordered(write.epoch) {
             return Err(Conflict::Race { other, other_writes: true });
         }
-        if write.proxy == Proxy::Generic && self.access.proxy == Proxy::Async {
-            let visible = match self.space {
-                ShadowSpace::Shared => &self.knowledge.async_shared,
-                ShadowSpace::Global => &self.knowledge.async_global,
-            };
-            if !write.epoch.known_to(visible, self.access.epoch.cluster) {
-                return Err(Conflict::MissingProxyFence { other });
-            }
+        if !self.passed_on(write) {
+            return Err(Conflict::MissingProxyFence { other, other_writes: true });
         }
         if let Some(acquired) = self.acquired
             && !write.epoch.known_to(acquired, self.access.epoch.cluster)
@@ -286,8 +331,14 @@ impl<'a> Observer<'a> {
         for &other in self.log.members(&readers) {
             let read = self.log.get(other);
             let atomic = read.strong && self.access.strong;
-            if other != self.id && !atomic && !self.ordered(read.epoch) {
+            if other == self.id || atomic {
+                continue;
+            }
+            if !self.ordered(read.epoch) {
                 return Err(Conflict::Race { other, other_writes: false });
+            }
+            if !self.passed_on(read) && !self.has_returned(read) {
+                return Err(Conflict::MissingProxyFence { other, other_writes: false });
             }
         }
         Ok(())

@@ -321,6 +321,19 @@ mod tests {
         assert_eq!(binary(BinaryOp::Sub, Type::U32, 1, 2), 0xffff_ffff);
         assert_eq!(binary(BinaryOp::Shl, Type::U32, 1, 32), 0);
         assert_eq!(binary(BinaryOp::Shr, Type::S32, word(-8), 1), word(-4));
+        // Shifts by the width and more.
+        for by in [32, 33, 64, u64::from(u32::MAX)] {
+            for ty in [Type::U32, Type::S32] {
+                assert_eq!(binary(BinaryOp::Shl, ty, word(-8), by), 0, "{ty} by {by}");
+            }
+            assert_eq!(binary(BinaryOp::Shr, Type::U32, word(-8), by), 0, "{by}");
+            assert_eq!(binary(BinaryOp::Shr, Type::S32, word(-8), by), word(-1), "{by}");
+            assert_eq!(binary(BinaryOp::Shr, Type::S32, 8, by), 0, "{by}");
+        }
+        for by in [64, 65, 128] {
+            assert_eq!(binary(BinaryOp::Shl, Type::U64, 3, by), 0, "{by}");
+            assert_eq!(binary(BinaryOp::Shr, Type::U64, u64::MAX, by), 0, "{by}");
+        }
         assert_eq!(binary(BinaryOp::Min, Type::S32, word(-8), 1), word(-8));
         assert_eq!(binary(BinaryOp::Min, Type::U32, word(-8), 1), 1);
         assert_eq!(one(Function::Convert(Type::S32, Type::U64), word(-1), 0), u64::MAX);

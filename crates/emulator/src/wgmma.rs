@@ -127,6 +127,11 @@ impl Emulator<'_> {
         warp.wgmma.issued += 1;
         warp.wgmma.loc = Some(at.loc);
         let issued = warp.wgmma.issued;
+        if in_registers {
+            let (component, time) = (group.component, warp.wgmma.committed + 1);
+            let own = self.generic_access(warp, at, None, false).epoch;
+            self.log.push_use(own, Epoch { component, time, ..own });
+        }
         let accumulators = &mut warp.wgmma.accumulators[step.op.acc.index()];
         accumulators.used = issued;
         accumulators.loc = Some(at.loc);

@@ -73,7 +73,11 @@ fn compile_in(
                 }
             };
             let (sender, next) = (sender.clone(), &next);
-            scope.spawn(move || child.work(next, &sender));
+            let work = move || child.work(next, &sender);
+            if let Err(error) = thread::Builder::new().spawn_scoped(scope, work) {
+                tracing::warn!(%error, "no more threads watch processes that compile kernels");
+                break;
+            }
         }
         drop(sender);
         for spec in receiver {

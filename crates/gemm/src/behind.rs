@@ -2,6 +2,7 @@
 
 use std::collections::HashSet;
 use std::env;
+use std::io;
 use std::sync::mpsc::{self, Receiver, Sender};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
@@ -62,18 +63,24 @@ struct Queue {
 
 impl Behind {
     /// Has a kernel compiled, unless it was asked for before. `start` starts the thread, once.
-    pub(crate) fn compile(&self, spec: Spec, start: impl FnOnce(Receiver<Spec>)) {
+    pub(crate) fn compile(&self, spec: Spec, start: impl FnOnce(Receiver<Spec>) -> io::Result<()>) {
         let mut queue = self.lock();
-        if queue.failed.contains(&spec) || !queue.waiting.insert(spec) {
+        if queue.failed.contains(&spec) || queue.waiting.contains(&spec) {
             return;
         }
-        let sender = queue.sender.get_or_insert_with(|| {
+        if queue.sender.is_none() {
             let (sender, receiver) = mpsc::channel();
-            start(receiver);
-            sender
-        });
+            if let Err(error) = start(receiver) {
+                tracing::warn!(%error, "no thread compiles kernels while others compute");
+                queue.failed.insert(spec);
+                return;
+            }
+            queue.sender = Some(sender);
+        }
         // The thread lives as long as this.
-        sender.send(spec).ok();
+        if queue.sender.as_ref().is_some_and(|sender| sender.send(spec).is_ok()) {
+            queue.waiting.insert(spec);
+        }
     }
 
     /// Whether no kernel waits.

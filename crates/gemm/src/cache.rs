@@ -10,15 +10,16 @@
 //! call fail.
 
 use std::fs::{self, File};
-use std::io::{self, Read, Write};
+use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::time::{Duration, SystemTime};
+use std::time::SystemTime;
 
 use pgemm_ptx::ResourceReport;
 
 use crate::driver::DeviceProperties;
 use crate::error::{Error, Result};
+use crate::files::{self, UnfinishedFile};
 
 /// Part of every key and entry: raise it when either changes meaning.
 const FORMAT: u32 = 2;
@@ -28,9 +29,6 @@ const HEADER_BYTES: usize = 8 + 4 + KEY_BYTES + 8;
 const KEY_BYTES: usize = blake3::OUT_LEN;
 const CHECKSUM_BYTES: usize = blake3::OUT_LEN;
 const EXTENSION: &str = "jit";
-const TEMPORARY_PREFIX: &str = ".writing-";
-/// Temporary files older than this were left behind by a process that died.
-const ABANDONED: Duration = Duration::from_secs(3600);
 
 /// Environment variable with the cache's folder; the default is `persistent-gemm` in the user's
 /// cache folder.
@@ -251,11 +249,7 @@ impl JitCache {
         }
         let directory = path.parent().unwrap_or(Path::new("."));
         create_private(directory)?;
-        let mut file = tempfile::Builder::new().prefix(TEMPORARY_PREFIX).tempfile_in(directory)?;
-        // The file is not synced to disk. If the machine crashes, the checksum reveals a corrupted
-        // entry.
-        file.write_all(&bytes)?;
-        file.persist(path)?;
+        UnfinishedFile::staged(directory, &bytes)?.persist(path)?;
         self.evict(path)
     }
 
@@ -277,7 +271,8 @@ impl JitCache {
         Ok(())
     }
 
-    /// Lists the entries in the folder, and removes temporary files of processes that have ended.
+    /// Lists the entries in the folder. Other files, which may be there if users share the folder,
+    /// are none of them.
     fn entries(&self) -> io::Result<Vec<Entry>> {
         let Some(directory) = &self.directory else { return Ok(Vec::new()) };
         let files = match fs::read_dir(directory) {
@@ -292,16 +287,19 @@ impl JitCache {
             let Ok(metadata) = file.metadata() else { continue };
             let used = metadata.modified().unwrap_or(SystemTime::UNIX_EPOCH);
             let path = file.path();
-            if path.extension().is_some_and(|extension| extension == EXTENSION) {
+            if metadata.is_file() && is_entry(&path) {
                 entries.push(Entry { path, bytes: metadata.len(), used });
-            } else if file.file_name().to_string_lossy().starts_with(TEMPORARY_PREFIX)
-                && used.elapsed().is_ok_and(|age| age > ABANDONED)
-            {
-                let _ = fs::remove_file(&path);
             }
         }
         Ok(entries)
     }
+}
+
+/// Whether a file is named as entries are.
+fn is_entry(path: &Path) -> bool {
+    let hash = path.file_stem().and_then(|name| name.to_str());
+    path.extension().is_some_and(|extension| extension == EXTENSION)
+        && hash.is_some_and(|hash| blake3::Hash::from_hex(hash).is_ok())
 }
 
 struct Entry {
@@ -341,8 +339,8 @@ enum CorruptedEntry {
 
 /// The entry at `path`, marked as used now; `None` if there is none.
 fn read(path: &Path, key: &CacheKey) -> Result<Option<ResourceReport>, CorruptedEntry> {
-    let mut file = match File::open(path) {
-        Ok(file) => file,
+    let bytes = match files::read_regular(path) {
+        Ok(bytes) => bytes,
         // A parent that is a file, or a folder out of bounds, is reported when the report is
         // stored.
         Err(error)
@@ -357,11 +355,9 @@ fn read(path: &Path, key: &CacheKey) -> Result<Option<ResourceReport>, Corrupted
         }
         Err(error) => return Err(error.into()),
     };
-    let mut bytes = Vec::new();
-    file.read_to_end(&mut bytes)?;
     let report = decode(key, &bytes)?;
     // Only the order of eviction depends on this time.
-    let _ = file.set_modified(SystemTime::now());
+    let _ = File::open(path).and_then(|file| file.set_modified(SystemTime::now()));
     Ok(Some(report))
 }
 

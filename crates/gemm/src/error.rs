@@ -26,6 +26,16 @@ pub type Result<T, E = Error> = std::result::Result<T, E>;
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
+    /// The operating system refuses to start a thread.
+    #[error(
+        "the operating system refuses to start a thread: {source}. Raise the limits of processes \
+         and of memory for this user (ulimit -u, ulimit -v), or end other programs"
+    )]
+    NoThreads {
+        /// What the operating system says.
+        source: std::io::Error,
+    },
+
     // ---- driver and device ----
     /// libcuda could not be opened.
     #[error(

@@ -14,9 +14,11 @@ use crate::backend::{Backend, Cuda, HostProducts};
 use crate::cache::Outcome;
 use crate::driver::Device;
 use crate::epilogue::check_bias;
-use crate::error::{Error, Result};
+use crate::error::{Error, MatrixError, Result};
 use crate::matrix::HostMatrix;
+use crate::matrix::batch::agree;
 use crate::operands::Operands;
+use crate::threads;
 
 pub use crate::backend::{Allocations, Computed};
 pub use crate::operands::{HostBatch, HostOperand, HostOperands, HostResult};
@@ -198,6 +200,7 @@ fn multiply_batch(
     inputs: HostBatch<'_>,
 ) -> Result<(Vec<HostMatrix>, Computed)> {
     problem.validate()?;
+    threads::start_pool()?;
     let problem = &problem.normalised();
     let inputs = inputs
         .c(inputs.c.filter(|_| problem.beta != 0.0))
@@ -242,6 +245,11 @@ fn check_inputs(config: &Config, problem: &Problem, inputs: HostBatch<'_>) -> Re
         }
         if found != needed {
             return Err(PlanError::MatrixCount { matrix, found, needed }.into());
+        }
+    }
+    for (matrix, matrices, stride) in [("A", a, batch.a), ("B", b, batch.b), ("C", c, batch.c)] {
+        if !agree(matrices, stride)? {
+            return Err(MatrixError::Overlap { matrix, stride }.into());
         }
     }
     let ([a_type, b_type], output) = (config.operands(), config.output_dtype());

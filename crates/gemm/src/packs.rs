@@ -65,8 +65,7 @@ impl LoadedPack {
     }
 
     fn read(path: &Path) -> Result<LoadedPack> {
-        let bytes =
-            std::fs::read(path).map_err(|source| Error::Io { path: path.to_owned(), source })?;
+        let bytes = files::read(path)?;
         let unusable =
             |finding| Error::UnusablePack { path: path.to_owned(), finding: Box::new(finding) };
         if bytes.is_empty() {
@@ -132,11 +131,11 @@ pub(crate) fn picks(device: &DeviceProperties) -> Arc<Picks> {
     }
     let (mut picks, here) = (Picks::clone(&own), Platform::of(device));
     for pack in packs {
-        let is_valid = |results: &Results| results.platform.differences(&here).is_empty();
+        let is_valid = |results: &Results| results.differences(&here).is_empty();
         let (valid, others): (Vec<Results>, Vec<_>) =
             pack.notes.results.into_iter().partition(is_valid);
         if let (true, Some(other)) = (valid.is_empty(), others.into_iter().next()) {
-            let differences = other.platform.differences(&here);
+            let differences = other.differences(&here);
             let why = Error::ForeignResults { path: pack.path, differences };
             static WARNED: Once = Once::new();
             WARNED.call_once(|| tracing::warn!("ignoring autotune results of a pack: {why}"));

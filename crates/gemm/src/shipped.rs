@@ -5,7 +5,8 @@ use std::sync::{LazyLock, Once};
 use std::thread;
 
 use pgemm_cubins::Pack;
-use pgemm_kernels::Signature;
+use pgemm_ir::OperandMajor;
+use pgemm_kernels::{OutputMajor, Signature, SpecHead};
 use pgemm_plan::{
     Config, Element, Major, OperandAlignment, Plan, PreferredKernels, Problem, USUAL_SMS,
 };
@@ -56,23 +57,30 @@ fn read() -> Result<Pack, String> {
 
 /// Begins to read and compute what first plans and first kernels need: the tables of the planner
 /// for bf16 with K-major operands, what corrects its estimates, the index of the pack, and the code
-/// of all that, for products of many rows and of few. A thread does it once, while the driver
-/// creates a context, which takes much longer.
+/// of all that, for products of many rows and of few; then the kernels of the pack for these types.
+/// A thread does it once, while the driver creates a context, which takes much longer.
 pub(crate) fn get_ready() {
     static BEGUN: Once = Once::new();
     BEGUN.call_once(|| {
         let work = || {
-            // Whether there is a pack does not matter here.
-            let _ = pack();
+            let pack = pack();
             let (config, aligned) = (Config::new(Element::Bf16), OperandAlignment::ALIGNED);
-            let plans = |rows| {
+            for rows in [4096, 16] {
                 let problem = Problem::new(rows, 4096, 4096, Major::K, Major::K);
-                Plan::candidates_with(&problem, &config, USUAL_SMS, &(), aligned).ok()
-            };
-            for plans in [4096, 16].into_iter().filter_map(plans) {
-                let plan = plans.best_preferred(preferred(), |_| true);
-                plan.map(|plan| Signature::of(&plan.spec));
-                plans.prefer(preferred());
+                let any = |_: &Plan| true;
+                let plan =
+                    Plan::best_preferred(&problem, &config, USUAL_SMS, aligned, preferred(), any);
+                plan.ok().flatten().map(|plan| Signature::of(&plan.spec));
+                let plans = Plan::candidates_with(&problem, &config, USUAL_SMS, &(), aligned);
+                plans.ok().map(|plans| plans.prefer(preferred()));
+            }
+            if let Ok(pack) = pack {
+                let heads = [OutputMajor::N, OutputMajor::M].map(|d_major| {
+                    let (operands, majors) = ([Element::Bf16; 2], [OperandMajor::K; 2]);
+                    let output = Element::Bf16;
+                    format!("{}-", SpecHead { operands, terms: None, majors, d_major, output })
+                });
+                pack.decompress_ahead(|name| heads.iter().any(|head| name.starts_with(head)));
             }
         };
         // Without a thread, the first plan does it.

@@ -54,6 +54,18 @@ fn quantile(sorted: &[f64], fraction: f64) -> Option<f64> {
     Some(low + (high - low) * (position - below as f64))
 }
 
+/// The ends between which this part of the values lies, with as many below as above. `None` if there
+/// are none or one is not finite.
+pub fn central_interval(values: &[f64], part: f64) -> Option<[f64; 2]> {
+    if !values.iter().all(|value| value.is_finite()) {
+        return None;
+    }
+    let mut sorted = values.to_vec();
+    sorted.sort_by(f64::total_cmp);
+    let outside = (1.0 - part) / 2.0;
+    Some([quantile(&sorted, outside)?, quantile(&sorted, 1.0 - outside)?])
+}
+
 /// The geometric mean of positive numbers, `None` of nothing. The mean of inverse ratios is the
 /// inverse, so the roles of the two contestants do not matter.
 pub fn geometric_mean(values: impl IntoIterator<Item = f64>) -> Option<f64> {

@@ -112,7 +112,8 @@ impl KernelStore {
                 left.into_iter().for_each(load);
             }
         };
-        self.behind.compile(spec, |receiver| drop(thread::spawn(move || work(receiver))));
+        let start = |receiver| thread::Builder::new().spawn(move || work(receiver)).map(drop);
+        self.behind.compile(spec, start);
     }
 
     fn load_behind(&self, spec: Spec) {

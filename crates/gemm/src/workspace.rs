@@ -50,21 +50,29 @@ impl WorkspaceBudget {
         self.limit.store(bytes, Ordering::Relaxed);
     }
 
-    /// Counts `bytes` in.
+    /// Counts `bytes` in, for as long as the result exists.
     ///
     /// # Errors
     /// [`Error::WorkspaceLimit`] where that is beyond the limit.
-    fn take(&self, bytes: u64) -> Result<()> {
+    fn charge(self: &Arc<Self>, bytes: u64) -> Result<Charge> {
         let limit = self.limit.load(Ordering::Relaxed);
         let grow = |held: u64| held.checked_add(bytes).filter(|&sum| sum <= limit);
         self.held
             .fetch_update(Ordering::Relaxed, Ordering::Relaxed, grow)
-            .map(|_| ())
+            .map(|_| Charge { account: Arc::clone(self), bytes })
             .map_err(|held| Error::WorkspaceLimit { requested: bytes, held, limit })
     }
+}
 
-    fn give_back(&self, bytes: u64) {
-        self.held.fetch_sub(bytes, Ordering::Relaxed);
+/// Bytes that a budget counts. They are given back when this is dropped.
+struct Charge {
+    account: Arc<WorkspaceBudget>,
+    bytes: u64,
+}
+
+impl Drop for Charge {
+    fn drop(&mut self) {
+        self.account.held.fetch_sub(self.bytes, Ordering::Relaxed);
     }
 }
 
@@ -74,7 +82,8 @@ pub(crate) struct Workspaces {
     account: Arc<WorkspaceBudget>,
     /// The size that a launch needs; it may be 0 bytes.
     size: Workspace,
-    buffers: Vec<DeviceBuffer>,
+    /// The memory, and the count of its bytes, which ends with it.
+    buffers: Vec<(DeviceBuffer, Charge)>,
     ledger: Ledger,
 }
 
@@ -116,11 +125,9 @@ impl Workspaces {
         let kept = self.ledger.keep_captured();
         if before > 0 {
             let _uncaptured = Uncaptured::enter(&self.device)?;
-            self.buffers.retain(|buffer| kept.contains(&buffer.address()));
+            self.buffers.retain(|(buffer, _)| kept.contains(&buffer.address()));
         }
-        let freed = before - self.bytes();
-        self.account.give_back(freed);
-        Ok(freed)
+        Ok(before - self.bytes())
     }
 
     /// The address of the workspace for a launch on `stream`, or 0 if the problem needs none.
@@ -148,7 +155,7 @@ impl Workspaces {
 
     /// Bytes of device memory held now.
     pub(crate) fn bytes(&self) -> u64 {
-        self.buffers.iter().map(|buffer| buffer.bytes() as u64).sum()
+        self.buffers.iter().map(|(_, charge)| charge.bytes).sum()
     }
 
     #[cold]
@@ -173,10 +180,10 @@ impl Workspaces {
     }
 
     fn allocate(&mut self) -> Result<u64> {
-        self.account.take(self.size.bytes)?;
-        let buffer = self.zeroed().inspect_err(|_| self.account.give_back(self.size.bytes))?;
+        let charge = self.account.charge(self.size.bytes)?;
+        let buffer = self.zeroed()?;
         let address = buffer.address();
-        self.buffers.push(buffer);
+        self.buffers.push((buffer, charge));
         Ok(address)
     }
 
@@ -188,12 +195,6 @@ impl Workspaces {
         buffer.fill_u8(0, self.size.zeroed as usize, 0, stream.as_ref())?;
         stream.synchronize()?;
         Ok(buffer)
-    }
-}
-
-impl Drop for Workspaces {
-    fn drop(&mut self) {
-        self.account.give_back(self.bytes());
     }
 }
 
@@ -320,19 +321,21 @@ mod tests {
 
     #[test]
     fn accounts_stop_at_their_limit() {
-        let account = WorkspaceBudget::default();
-        account.take(100).unwrap();
+        let account = Arc::new(WorkspaceBudget::default());
+        let first = account.charge(100).unwrap();
         account.set_limit(150);
-        account.take(50).unwrap();
-        let refused = account.take(1).unwrap_err();
+        let second = account.charge(50).unwrap();
+        let refused = account.charge(1).map(|_| ()).unwrap_err();
         assert!(
             matches!(refused, Error::WorkspaceLimit { requested: 1, held: 150, limit: 150 }),
             "{refused}"
         );
-        account.give_back(100);
+        drop(first);
         assert_eq!(account.held(), 50);
-        account.take(100).unwrap();
+        let third = account.charge(100).unwrap();
         account.set_limit(0);
-        assert!(account.take(0).is_err(), "more is held than the new limit");
+        assert!(account.charge(0).is_err(), "more is held than the new limit");
+        drop((second, third));
+        assert_eq!(account.held(), 0);
     }
 }

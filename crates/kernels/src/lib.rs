@@ -48,7 +48,9 @@ pub use launch::{
     Halves, HalvesError, L2Policies, L2Policy, LEAST_BYTES_FOR_THREADS, MatrixArgument, Parameter,
     RunValue, RunValues, Signature, TMA_ALIGN_BYTES, Work, Workspace,
 };
-pub use probe::{PROBE_ROW_BYTES, ProbeError, ProbeKernel, ProbeSpec, ProbeWork};
+pub use probe::{
+    ArithmeticProbe, ArithmeticWork, PROBE_ROW_BYTES, ProbeError, ProbeKernel, ProbeSpec, ProbeWork,
+};
 pub use quantity::{Count, DivisorPart, Matrix, Quantity, Side};
 pub use repack::{
     CopyKind, CopySpec, MatrixRepack, REPACK_CHUNK_BYTES, RepackError, RepackField, RepackKernel,

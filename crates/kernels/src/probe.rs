@@ -1,12 +1,16 @@
 //! A kernel that only reads. Its CTAs stay on their SMs and stream a buffer by TMA into a deep
 //! ring. Its bandwidth bounds every kernel whose operands come from memory.
 
+mod arithmetic;
+
+use pgemm_cute::CuteError;
 use pgemm_ir::{
     Argument, AtomicOp, BuildError, Element, Kernel, KernelBuilder, Launch, MAX_SMEM_BYTES,
     Occupancy, Order, ParamKind, PassError, RegionId, RegionKind, Scope, SmemRequest, Special,
     SwizzleMode, TensorMap, TensorMapArgument, TensorMapSpec, Val, WARPGROUP_THREADS, ty,
 };
 
+pub use self::arithmetic::{ArithmeticProbe, ArithmeticWork};
 use crate::launch::L2Policy;
 use crate::spec::SpecError;
 
@@ -56,14 +60,20 @@ pub struct ProbeWork {
 /// The reason why a probe could not be built.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 pub enum ProbeError {
+    /// Tensor cores do not multiply the type.
+    #[error("tensor cores do not multiply {0}")]
+    NoTensorCores(Element),
+    /// The layout algebra refuses a tile.
+    #[error("a probe: {0}")]
+    Layout(Box<CuteError>),
     /// The spec is impossible.
     #[error(transparent)]
     Spec(#[from] SpecError),
     /// The kernel is malformed.
-    #[error("the bandwidth probe: {0}")]
+    #[error("a probe: {0}")]
     Build(Box<BuildError>),
     /// The kernel breaks the language's rules.
-    #[error("the bandwidth probe: {0}")]
+    #[error("a probe: {0}")]
     Passes(Box<PassError>),
 }
 

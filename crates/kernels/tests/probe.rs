@@ -1,11 +1,16 @@
-//! The bandwidth probe, in the emulator and through every installed assembler.
+//! The probes of bandwidth and arithmetic, in the emulator and through every installed assembler.
 
 #[path = "common/assemblers.rs"]
 mod assemblers;
 
+use std::collections::HashMap;
+
 use assemblers::assemblers;
 use pgemm_emulator::{Emulator, Memory, Options, Permission, Schedule, Statistics};
-use pgemm_kernels::{L2Policy, PROBE_ROW_BYTES, ProbeKernel, ProbeSpec, ProbeWork};
+use pgemm_ir::{Element, WarpMma};
+use pgemm_kernels::{
+    ArithmeticProbe, ArithmeticWork, L2Policy, PROBE_ROW_BYTES, ProbeKernel, ProbeSpec, ProbeWork,
+};
 
 /// The smallest and largest boxes and rings.
 fn specs(checksums: bool) -> [ProbeSpec; 4] {
@@ -94,6 +99,116 @@ fn assemblers_take_it_without_spills() {
         for ptxas in &assemblers {
             let report = ptxas.assemble(&ptx).unwrap_or_else(|error| panic!("{spec:?}: {error}"));
             assert!(report.is_clean(), "{spec:?}: {report:?}");
+        }
+    }
+}
+
+/// Small integers, whose products and sums are exact in every type.
+fn small(index: usize) -> i32 {
+    let mixed = (index as u32).wrapping_mul(2_654_435_761) >> 16;
+    (mixed % 5) as i32 - 2
+}
+
+/// A value in bytes of a type.
+fn encoded(element: Element, value: i32) -> Vec<u8> {
+    match element {
+        Element::F64 => f64::from(value).to_le_bytes().to_vec(),
+        Element::Tf32 => (value as f32).to_le_bytes().to_vec(),
+        Element::S8 => vec![value as i8 as u8],
+        // The exponents of 1 and 2 are 7 and 8, above 3 bits of mantissa.
+        Element::E4m3 => {
+            let magnitude = [0u8, 0x38, 0x40][value.unsigned_abs() as usize];
+            vec![if value < 0 { magnitude | 0x80 } else { magnitude }]
+        }
+        Element::F16 => half::f16::from_f32(value as f32).to_le_bytes().to_vec(),
+        _ => half::bf16::from_f32(value as f32).to_le_bytes().to_vec(),
+    }
+}
+
+/// The sum of all elements of D after a round: of each depth, the sum of A's column times that of
+/// B's row.
+fn sum_of_products(probe: &ArithmeticProbe) -> i64 {
+    let element = probe.element;
+    let mut columns: HashMap<(u32, u32), [i64; 2]> = HashMap::new();
+    if element == Element::F64 {
+        // Blocks of A and of B, each lane's values in order. All pairs of blocks are multiplied.
+        let mma = WarpMma::f64(16);
+        let fragments = mma.fragments().unwrap();
+        let of_a = 2 * mma.a_values();
+        for value in 0..of_a + 4 * mma.b_values() {
+            let (operand, layout, lines, within) = match value.checked_sub(of_a) {
+                None => (0, fragments.a.layout(), mma.m, value % mma.a_values()),
+                Some(value) => (1, fragments.b.layout(), mma.n, value % mma.b_values()),
+            };
+            for lane in 0..32 {
+                let place = layout.index([i64::from(lane), i64::from(within)]).unwrap() as u32;
+                let index = (value * 32 + lane) as usize;
+                columns.entry((0, place / lines)).or_default()[operand] += i64::from(small(index));
+            }
+        }
+        let warps = i64::from(ArithmeticProbe::THREADS / 32);
+        return columns.values().map(|[a, b]| a * b).sum::<i64>() * warps;
+    }
+    let k = 128 / element.bytes();
+    for index in 0..probe.operand_bytes() / element.bytes() {
+        let (line, depth) = (index / k, index % k);
+        // Four stages of 128 rows, then four of 256 columns.
+        let (operand, stage) = if line < 512 { (0, line / 128) } else { (1, (line - 512) / 256) };
+        columns.entry((stage, depth)).or_default()[operand] += i64::from(small(index as usize));
+    }
+    columns.values().map(|[a, b]| a * b).sum()
+}
+
+#[test]
+fn arithmetic_probes_multiply_all_operands_in_every_round() {
+    for element in ArithmeticProbe::ELEMENTS {
+        let probe = ArithmeticProbe::build(element).unwrap();
+        let count = probe.operand_bytes() / element.bytes();
+        let operands: Vec<u8> =
+            (0..count as usize).flat_map(|index| encoded(element, small(index))).collect();
+        let sum_bytes = if element == Element::F64 { 8 } else { 4 };
+        for (rounds, ctas, schedule) in
+            [(1, 2, Schedule::round_robin()), (3, 1, Schedule::async_late(1))]
+        {
+            let mut memory = Memory::new();
+            let address = memory.upload("operands", &operands, Permission::ReadOnly);
+            let threads = (ctas * ArithmeticProbe::THREADS) as usize;
+            let sums = vec![0xff; threads * sum_bytes];
+            let sums = memory.upload("sums", &sums, Permission::ReadWrite);
+            let launch = probe.bind(&ArithmeticWork { operands: address, sums, rounds, ctas });
+            let options = Options { schedule, ..Options::default() };
+            let emulator = Emulator::new(&probe.kernel, &launch, &mut memory, options).unwrap();
+            emulator.run().unwrap_or_else(|report| panic!("{element}: {report}"));
+            let bytes = memory.read_raw(sums, threads * sum_bytes).unwrap();
+            let sums: Vec<i64> = bytes
+                .chunks(sum_bytes)
+                .map(|bytes| match element {
+                    Element::F64 => f64::from_le_bytes(bytes.try_into().unwrap()) as i64,
+                    Element::S8 => i64::from(i32::from_le_bytes(bytes.try_into().unwrap())),
+                    _ => f32::from_le_bytes(bytes.try_into().unwrap()) as i64,
+                })
+                .collect();
+            for sums in sums.chunks(ArithmeticProbe::THREADS as usize) {
+                let sum: i64 = sums.iter().sum();
+                assert_eq!(sum, sum_of_products(&probe) * i64::from(rounds), "{element}");
+            }
+        }
+    }
+    assert_eq!(
+        ArithmeticProbe::build(Element::F32).unwrap_err().to_string(),
+        "tensor cores do not multiply f32"
+    );
+}
+
+#[test]
+fn assemblers_take_arithmetic_probes_without_spills() {
+    let assemblers = assemblers();
+    for element in ArithmeticProbe::ELEMENTS {
+        let probe = ArithmeticProbe::build(element).unwrap();
+        let ptx = pgemm_ptx::emit(&probe.kernel).unwrap();
+        for ptxas in &assemblers {
+            let report = ptxas.assemble(&ptx).unwrap_or_else(|error| panic!("{element}: {error}"));
+            assert!(report.is_clean(), "{element}: {report:?}");
         }
     }
 }

@@ -10,11 +10,11 @@ mod host;
 mod job;
 
 use assemblers::assemblers;
-use host::{run, run_to};
+use host::{run, run_kernel, run_to};
 use job::{Job, job};
-use pgemm_emulator::Schedule;
-use pgemm_ir::{Element, OperandMajor};
-use pgemm_kernels::resident::layout::doorbell;
+use pgemm_emulator::{ReportKind, Schedule};
+use pgemm_ir::{Element, Op, OperandMajor, Order, ProxyFence, Scope};
+use pgemm_kernels::resident::layout::{RING_SLOTS, doorbell};
 use pgemm_kernels::{Epilogue, GemmKernel, Spec, Summation, catalogue};
 
 const SPECS: [&str; 3] = [
@@ -108,13 +108,46 @@ fn kernels_of_all_types_take_epilogues() {
 #[test]
 fn jobs_wait_for_those_they_come_after() {
     let after = |others: &[usize], m, n, k| Job { after: others.to_vec(), ..job(m, n, k) };
-    // Results stay small, since bf16 has eight bits.
-    let jobs =
-        [job(64, 64, 8), after(&[0], 64, 32, 64), job(128, 32, 64), after(&[0, 2], 64, 8, 64)];
+    // Sums that become operands stay integers that the operands' type holds. The third job is so
+    // deep that the fourth, whose C it stores, finds it under way.
+    let jobs = [
+        job(64, 64, 8),
+        after(&[0], 64, 32, 64),
+        job(64, 32, 2560),
+        Job { beta: 1.0, ..after(&[0, 2], 64, 32, 64) },
+    ];
     for seed in 0..4 {
         run(SPECS[1].replace("f32", "bf16").as_str(), &jobs[..2], 2, Schedule::seeded(seed), &[]);
-        run(SPECS[2], &jobs[..1], 2, Schedule::async_late(seed), &[]);
+        run(SPECS[2], &jobs[..2], 2, Schedule::async_late(seed), &[]);
+        for schedule in [Schedule::seeded(seed), Schedule::async_late(seed)] {
+            run("tf32-kk-f32-64x32x32-s3-w1-c1x1-resident", &jobs, 3, schedule, &[]);
+        }
     }
+}
+
+/// A job loads by TMA what another CTA has stored by TMA. Any one of the proxy fences on the way
+/// between the two suffices by the rules of PTX, so all are left out here.
+#[test]
+fn jobs_after_others_need_a_proxy_fence() {
+    let jobs = [job(64, 64, 8), Job { after: vec![0], ..job(64, 32, 64) }];
+    let name = "tf32-kk-f32-64x32x32-s3-w1-c1x1-resident";
+    let mut kernel = GemmKernel::build(&name.parse().unwrap()).unwrap();
+    kernel.kernel.visit_blocks_mut(&mut |block| {
+        block.insts.retain(|inst| inst.op != Op::FenceProxy(ProxyFence::Global));
+    });
+    let schedule = Schedule::round_robin();
+    let report = run_kernel(&kernel, &jobs, 2, schedule, &[], doorbell::STOP).unwrap_err();
+    assert_eq!(report.kind, ReportKind::MissingProxyFence, "{report}");
+}
+
+/// The jobs of two lanes together are more than the ring holds, and the first one is under way until
+/// all slots are taken. A job behind it waits for the first slot.
+#[test]
+fn jobs_beyond_the_ring_wait_for_free_slots() {
+    let mut jobs: Vec<Job> =
+        (0..RING_SLOTS + 20).map(|at| Job { lane: at % 2, ..job(8, 8, 8) }).collect();
+    jobs[0] = job(64, 16, 64 * 3000);
+    run(SPECS[1], &jobs, 2, Schedule::round_robin(), &[]);
 }
 
 #[test]
@@ -154,21 +187,13 @@ fn what_left_comes_back_and_no_job_is_missed() {
         let pauses = [0, 30_000, 15_000 + 1500 * seed, 40_000];
         let (_, launches) = run(SPECS[0], &jobs, 2, Schedule::seeded(seed), &pauses);
         most = most.max(launches);
-        // This shows if a fence is missing between the report of one side and its check of the
-        // other.
-        let pauses = [0, 20_000, 20_000 + 100 * seed, 20_500];
-        run(SPECS[0], &jobs, 2, Schedule::stores_late(seed), &pauses);
     }
     assert!(most > 1, "the kernel never left");
 }
 
-/// The protocol's model visits all runs. Here the kernel itself runs, and the host's second job
-/// arrives at every moment around the kernel's end.
-#[test]
-fn a_job_is_done_whenever_it_comes_while_the_kernel_leaves() {
-    let jobs = [job(8, 8, 8), job(8, 8, 8)];
-    let launches = |pause| run(SPECS[0], &jobs, 1, Schedule::round_robin(), &[0, pause]).1;
-    // The first pause after which the kernel has left.
+/// The first pause before the second of two jobs after which the kernel has left.
+fn first_pause_after_leaving(jobs: &[Job; 2]) -> u64 {
+    let launches = |pause| run(SPECS[0], jobs, 1, Schedule::round_robin(), &[0, pause]).1;
     let (mut short, mut long) = (0, 100_000);
     assert_eq!((launches(short), launches(long)), (1, 2));
     while long - short > 1 {
@@ -178,10 +203,53 @@ fn a_job_is_done_whenever_it_comes_while_the_kernel_leaves() {
             _ => long = middle,
         }
     }
+    long
+}
+
+/// The protocol's model visits all runs. Here the kernel itself runs, and the host's second job
+/// arrives at every moment around the kernel's end.
+#[test]
+fn a_job_is_done_whenever_it_comes_while_the_kernel_leaves() {
+    let jobs = [job(8, 8, 8), job(8, 8, 8)];
+    let leaves = first_pause_after_leaving(&jobs);
     // A step is a nanosecond here. The host has one step for each step of all warps.
-    for pause in (long - 300..long + 300).step_by(3) {
-        assert!(launches(pause) <= 2, "{pause} ns");
+    for pause in (leaves - 300..leaves + 300).step_by(3) {
+        let (_, launches) = run(SPECS[0], &jobs, 1, Schedule::round_robin(), &[0, pause]);
+        assert!(launches <= 2, "{pause} ns");
     }
+}
+
+/// The relay reports that it has left, and then looks at the doorbells. Without the fence between
+/// the two it misses a job if its report becomes visible late.
+#[test]
+fn the_last_look_needs_its_fence() {
+    let jobs = [job(8, 8, 8), job(8, 8, 8)];
+    let leaves = first_pause_after_leaving(&jobs);
+    let whole = GemmKernel::build(&SPECS[0].parse().unwrap()).unwrap();
+    let mut unfenced = whole.clone();
+    let mut fences = 0;
+    unfenced.kernel.visit_blocks_mut(&mut |block| {
+        let before = block.insts.len();
+        let fence = Op::Fence(Order::SequentiallyConsistent, Scope::System);
+        block.insts.retain(|inst| inst.op != fence);
+        fences += before - block.insts.len();
+    });
+    assert_eq!(fences, 1);
+    let misses = |kernel: &GemmKernel| {
+        let runs = (0..4).flat_map(|seed| {
+            let pauses = (leaves - 2000..leaves + 2000).step_by(40);
+            pauses.map(move |pause| (Schedule::stores_late(seed), pause))
+        });
+        let result = |(schedule, pause)| {
+            run_kernel(kernel, &jobs, 1, schedule, &[0, pause], doorbell::STOP).err()
+        };
+        runs.filter_map(result).next()
+    };
+    if let Some(report) = misses(&whole) {
+        panic!("with the fence: {report}");
+    }
+    let report = misses(&unfenced).expect("no job is missed without the fence");
+    assert!(matches!(report.kind, ReportKind::Deadlock | ReportKind::Livelock), "{report}");
 }
 
 /// The kernels that engines keep on the device if no knob requests another kernel.

@@ -41,7 +41,7 @@ pub struct Config {
     /// Depth of a stage along k, in elements. It must be 64, 128 or 256 bytes of an operand (32, 64
     /// or 128 elements of 16 bits).
     pub tile_k: Option<u32>,
-    /// Cluster shape: up to 4 CTAs.
+    /// Cluster shape: up to 8 CTAs.
     pub cluster: Option<Cluster>,
     /// Warps of a CTA: 8, 12 or 16, for one, two or three consumer warpgroups and the producer
     /// warpgroup.

@@ -289,7 +289,9 @@ fn in_parallel<T: Sync, R: Send>(items: &[T], compute: impl Fn(&T) -> R + Sync) 
     let cores = thread::available_parallelism().map_or(1, usize::from);
     let threads = cores.min(MOST_THREADS).min(items.len());
     let mut all = thread::scope(|scope| {
-        let others: Vec<_> = (1..threads).map(|_| scope.spawn(work)).collect();
+        // Those that the operating system refuses are done without.
+        let start = |_| thread::Builder::new().spawn_scoped(scope, work).ok();
+        let others: Vec<_> = (1..threads).map_while(start).collect();
         let mut all = work();
         for other in others {
             all.extend(other.join().unwrap_or_else(|panic| resume_unwind(panic)));

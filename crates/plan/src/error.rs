@@ -160,7 +160,7 @@ pub enum PlanError {
 
     /// A scalar is outside of the range of binary32.
     #[error(
-        "{scalar} is {value}, and products that are not of f64 take a binary32, from 1.2e-38 to \
+        "{scalar} is {value:e}, and products that are not of f64 take a binary32, from 1.2e-38 to \
          3.4e38: scale A, B or C, or use f64"
     )]
     ScalarRange {
@@ -168,6 +168,20 @@ pub enum PlanError {
         scalar: &'static str,
         /// The requested value.
         value: f64,
+    },
+
+    /// A cluster has more CTAs than run at once.
+    #[error(
+        "the CTAs of a cluster run at once, and {spec} has {} in a cluster: {sms} {} there, or \
+         allowed. Choose a kernel with a smaller cluster, or leave the choice to the planner",
+        spec.cluster.size(),
+        if *sms == 1 { "SM is" } else { "SMs are" }
+    )]
+    ClusterBeyondSms {
+        /// The kernel.
+        spec: Box<Spec>,
+        /// SMs of the device, or to which the launch is limited.
+        sms: u32,
     },
 
     /// A batch was given too few or too many matrices.

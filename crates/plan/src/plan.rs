@@ -183,6 +183,30 @@ impl Plan {
         Ok(plans)
     }
 
+    /// The best plan with a preferred kernel that is accepted, for operands of the given alignment.
+    /// There is none if the config asks for a kernel. The plans are shown one after the other, best
+    /// first.
+    ///
+    /// # Errors
+    /// The same as for [`candidates`](Self::candidates).
+    pub fn best_preferred(
+        problem: &Problem,
+        config: &Config,
+        device: impl Into<DeviceFacts>,
+        alignment: OperandAlignment,
+        preferred: &PreferredKernels,
+        mut accept: impl FnMut(&Plan) -> bool,
+    ) -> Result<Option<Plan>> {
+        let search = Search::new(problem, config, device.into(), alignment)?;
+        if search.asked()?.is_some() {
+            return Ok(None);
+        }
+        let preferred = PreferredFor::new(preferred, &search.accesses);
+        let mut ranking = search.ranking(Some(&preferred));
+        let next = || Some(search.next_ranked(&mut ranking, PREFERRED)?.0);
+        Ok(std::iter::from_fn(next).find(|plan| accept(plan)))
+    }
+
     /// The choice of this plan.
     pub fn choice(&self) -> Choice {
         let Plan { spec, raster_rows, split, dependent_launch, .. } = *self;
@@ -310,20 +334,6 @@ impl Candidates {
         }
         found.map(|(plan, cycles)| (plan, cycles / least))
     }
-
-    /// The best plan with a preferred kernel that is accepted. There is none if the config asks for
-    /// a kernel. The plans are shown one after the other, best first.
-    pub fn best_preferred(
-        &self,
-        preferred: &PreferredKernels,
-        mut accept: impl FnMut(&Plan) -> bool,
-    ) -> Option<Plan> {
-        self.ranking.as_ref()?;
-        let preferred = PreferredFor::new(preferred, &self.search.accesses);
-        let mut ranking = self.search.ranking(Some(&preferred));
-        let mut next = || Some(self.search.next_ranked(&mut ranking, PREFERRED)?.0);
-        std::iter::from_fn(&mut next).find(|plan| accept(plan))
-    }
 }
 
 impl Iterator for Candidates {
@@ -383,7 +393,7 @@ impl Search {
     fn asked(&self) -> Result<Option<Plan>> {
         let PlannedProblem { config, .. } = &self.accesses[0];
         if let Some(choice) = by_name(&self.accesses, self.device)? {
-            return self.plan(choice, "as asked").map(Some).ok_or(TOO_MANY_TILES);
+            return self.requested(choice, "as asked").map(Some);
         }
         if !config.shapes_kernel() {
             return Ok(None);
@@ -402,7 +412,16 @@ impl Search {
         let (spec, raster, why) = knobs::by_knobs(&base, config)?;
         let shape = Shape::of_planned(planned);
         let choice = choice_for(spec, shape, config, self.device, raster);
-        self.plan(choice, &why).map(Some).ok_or(TOO_MANY_TILES)
+        self.requested(choice, &why).map(Some)
+    }
+
+    /// The plan of a choice that the config asks for.
+    fn requested(&self, choice: Choice, why: &str) -> Result<Plan> {
+        let sms = self.device.sm_count;
+        if choice.spec.cluster.size() > sms {
+            return Err(PlanError::ClusterBeyondSms { spec: Box::new(choice.spec), sms });
+        }
+        self.plan(choice, why).ok_or(TOO_MANY_TILES)
     }
 
     /// The choices of the kernels that are worth estimating, or of the preferred ones of them.
@@ -433,8 +452,12 @@ impl Search {
         }
     }
 
-    /// The plan of a choice of the ranking, if its kernel can have the epilogue.
+    /// The plan of a choice of the ranking, if its clusters fit the device and its kernel can have
+    /// the epilogue.
     fn legal(&self, choice: Choice, why: &str) -> Option<Plan> {
+        if choice.spec.cluster.size() > self.device.sm_count {
+            return None;
+        }
         let config = &self.accesses[0].config;
         // The widest tiles have no registers left for an epilogue.
         choice.with_epilogue(config.epilogue.shape()).spec.validate().ok()?;

@@ -2,6 +2,7 @@
 //! driver.
 
 use std::env;
+use std::ffi::OsStr;
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -9,13 +10,16 @@ use std::process::Command;
 
 use crate::{ResourceReport, cubin};
 
+/// The environment variable with the path of the assembler.
+pub const VARIABLE: &str = "PGEMM_PTXAS";
+
 /// A kernel that was not assembled.
 #[derive(Debug, thiserror::Error)]
 pub enum PtxasError {
     /// There is no assembler.
     #[error(
-        "no ptxas: run scripts/ptxas.sh, set PGEMM_PTXAS to a ptxas binary, or put one on PATH \
-         (CUDA 12.3 or newer)"
+        "no ptxas: set PGEMM_PTXAS to a ptxas binary, such as one that scripts/ptxas.sh installs, or \
+         put one on PATH (CUDA 12.3 or newer)"
     )]
     NotFound,
     /// `PGEMM_PTXAS` names no file.
@@ -63,39 +67,40 @@ impl Ptxas {
         Ptxas { path: path.into() }
     }
 
-    /// The assembler to use: `PGEMM_PTXAS`, else the newest of [`Ptxas::installed`], else the one
-    /// on `PATH`.
+    /// The assembler to use: `PGEMM_PTXAS`, else the first on `PATH`. Entries of `PATH` that are
+    /// relative to the current folder are left out, because others may be able to write there.
     ///
     /// # Errors
     /// [`PtxasError::NotFound`] if there is none, [`PtxasError::NotAFile`] if `PGEMM_PTXAS` is
     /// wrong.
     pub fn find() -> Result<Ptxas, PtxasError> {
-        if let Some(path) = env::var_os("PGEMM_PTXAS").map(PathBuf::from) {
+        if let Some(path) = env::var_os(VARIABLE).map(PathBuf::from) {
             return if path.is_file() {
                 Ok(Ptxas { path })
             } else {
                 Err(PtxasError::NotAFile { path })
             };
         }
-        if let Some(newest) = Ptxas::installed().pop() {
-            return Ok(newest);
-        }
         let path = env::var_os("PATH").unwrap_or_default();
-        env::split_paths(&path)
-            .map(|folder| folder.join("ptxas"))
-            .find(|path| path.is_file())
-            .map(Ptxas::at)
-            .ok_or(PtxasError::NotFound)
+        on_path(&path).map(Ptxas::at).ok_or(PtxasError::NotFound)
     }
 
-    /// The assemblers that `scripts/ptxas.sh` installed, oldest version first. They are in `.tools`
-    /// of this folder, or of the nearest folder above it that has any.
-    pub fn installed() -> Vec<Ptxas> {
-        let Ok(here) = env::current_dir() else { return Vec::new() };
-        here.ancestors()
-            .map(|folder| installed_in(&folder.join(".tools")))
-            .find(|found| !found.is_empty())
-            .unwrap_or_default()
+    /// The assemblers that `scripts/ptxas.sh` has installed into a folder as
+    /// `ptxas-<version>/ptxas`, oldest version first.
+    pub fn installed_in(tools: &Path) -> Vec<Ptxas> {
+        let Ok(entries) = fs::read_dir(tools) else { return Vec::new() };
+        let mut found: Vec<(Vec<u32>, PathBuf)> = entries
+            .flatten()
+            .filter_map(|entry| {
+                let name = entry.file_name();
+                let version = name.to_str()?.strip_prefix("ptxas-")?;
+                let version = version.split('.').map(|part| part.parse().unwrap_or(0)).collect();
+                let path = entry.path().join("ptxas");
+                path.is_file().then_some((version, path))
+            })
+            .collect();
+        found.sort();
+        found.into_iter().map(|(_, path)| Ptxas { path }).collect()
     }
 
     /// The path of the binary.
@@ -159,21 +164,12 @@ impl Ptxas {
     }
 }
 
-/// `ptxas-<version>/ptxas` in a folder, by version.
-fn installed_in(tools: &Path) -> Vec<Ptxas> {
-    let Ok(entries) = fs::read_dir(tools) else { return Vec::new() };
-    let mut found: Vec<(Vec<u32>, PathBuf)> = entries
-        .flatten()
-        .filter_map(|entry| {
-            let name = entry.file_name();
-            let version = name.to_str()?.strip_prefix("ptxas-")?;
-            let version = version.split('.').map(|part| part.parse().unwrap_or(0)).collect();
-            let path = entry.path().join("ptxas");
-            path.is_file().then_some((version, path))
-        })
-        .collect();
-    found.sort();
-    found.into_iter().map(|(_, path)| Ptxas { path }).collect()
+/// The first `ptxas` in the absolute folders of a search path.
+fn on_path(path: &OsStr) -> Option<PathBuf> {
+    env::split_paths(path)
+        .filter(|folder| folder.is_absolute())
+        .map(|folder| folder.join("ptxas"))
+        .find(|path| path.is_file())
 }
 
 #[cfg(test)]
@@ -189,11 +185,25 @@ mod tests {
             fs::write(folder.join("ptxas"), "").unwrap();
         }
         fs::create_dir(tools.path().join("ptxas-14.0")).unwrap();
-        let found: Vec<String> = installed_in(tools.path())
+        let found: Vec<String> = Ptxas::installed_in(tools.path())
             .iter()
             .map(|ptxas| ptxas.path.parent().unwrap().file_name().unwrap().to_string_lossy().into())
             .collect();
         assert_eq!(found, ["ptxas-9.2", "ptxas-12.4", "ptxas-13.0"]);
+    }
+
+    #[test]
+    fn relative_folders_of_the_search_path_are_left_out() {
+        let tools = tempfile::tempdir().unwrap();
+        let there = tools.path().join("ptxas");
+        fs::write(&there, "").unwrap();
+        let here = env::current_dir().unwrap();
+        let up: PathBuf = here.components().skip(1).map(|_| "..").collect();
+        let relative = up.join(tools.path().strip_prefix("/").unwrap());
+        assert!(relative.join("ptxas").is_file());
+        assert_eq!(on_path(relative.as_os_str()), None);
+        let both = env::join_paths([relative.as_path(), Path::new(""), tools.path()]).unwrap();
+        assert_eq!(on_path(&both), Some(there));
     }
 
     #[test]

@@ -177,9 +177,9 @@ fn class_of(error: &Error) -> Class {
         | Error::NoSuchDevice { .. }
         | Error::NotHopper { .. }
         | Error::NoCurrentContext => Class::NoDevice,
-        Error::OutOfMemory { .. } | Error::Matrix(MatrixError::OutOfMemory { .. }) => {
-            Class::OutOfMemory
-        }
+        Error::OutOfMemory { .. }
+        | Error::NoThreads { .. }
+        | Error::Matrix(MatrixError::OutOfMemory { .. }) => Class::OutOfMemory,
         Error::Driver { .. } | Error::Jit { .. } | Error::Launch(_) | Error::TensorMap(_) => {
             Class::Driver
         }

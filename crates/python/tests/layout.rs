@@ -181,6 +181,38 @@ fn rows_are_folded_and_batches_launched_at_once() {
     assert_eq!((shared.m, shared.batch.count, shared.batch.a), (1, 4, 0));
 }
 
+/// Leading dimensions are merged, or folded into rows, only if that is right for each of the arrays.
+/// All of them without gaps, or one with gaps between its matrices or between its stacks.
+#[test]
+fn gaps_of_any_array_keep_dimensions_apart() {
+    let [m, n, k] = [3, 5, 4];
+    // Strides of a stack of stacks of matrices.
+    let stacked = |address, rows: i64, columns: i64, [between, beyond]: [i64; 2]| {
+        let matrix = rows * columns + between;
+        at(address, &[2, 2, rows, columns], &[2 * matrix + beyond, matrix, columns, 1])
+    };
+    let shared = tight(1 << 20, &[k, n]);
+    for with_gaps in 0..4 {
+        for gaps in [[7, 0], [0, 7], [7, 7]] {
+            let of = |array| if array == with_gaps { gaps } else { [0, 0] };
+            let a = stacked(0, m, k, of(0));
+            let c = stacked(1 << 30, m, n, of(1));
+            let out = stacked(OUT, m, n, of(2));
+            let own = stacked(1 << 21, k, n, of(3));
+            for b in [&shared, &own] {
+                check(&a, b, None, &out);
+                check(&a, b, Some(&c), &out);
+            }
+        }
+    }
+    // With no gaps all rows are those of one product, and with gaps in the result they are not.
+    let a = tight(0, &[2, 2, m, k]);
+    let rows = |out: &View| of(&a, &shared, out).unwrap().problem.m as i64;
+    assert_eq!(rows(&stacked(OUT, m, n, [0, 0])), 4 * m);
+    assert_eq!(rows(&stacked(OUT, m, n, [0, 7])), 2 * m);
+    assert_eq!(rows(&stacked(OUT, m, n, [7, 0])), m);
+}
+
 #[test]
 fn products_without_elements_or_depth_are_products() {
     for (a, b) in [([0, 4], [4, 5]), ([3, 4], [4, 0])] {
@@ -310,5 +342,33 @@ fn columns_of_one_matrix_do_not_overlap() {
             keep_rows: false,
         };
         assert_eq!(launches(&requested).is_ok(), fine, "{c:?}");
+    }
+}
+
+/// Memory is shared or not by single bytes, whichever array comes first.
+#[test]
+fn arrays_that_share_one_byte_overlap() {
+    use layout::overlap::are_disjoint;
+
+    let of_bytes = |view: View| View { dtype: Dtype::U8, ..view };
+    let check = |one: &View, other: &View, disjoint: bool| {
+        assert_eq!(are_disjoint(one, other), disjoint, "{one:?} {other:?}");
+        assert_eq!(are_disjoint(other, one), disjoint, "{other:?} {one:?}");
+    };
+    let floats = |address| tight(address, &[4, 8]);
+    let bytes = |address| of_bytes(tight(address, &[4, 8]));
+    for (apart, disjoint) in [(127, false), (128, true), (129, true)] {
+        check(&floats(64), &floats(64 + apart), disjoint);
+        check(&floats(64), &bytes(64 + apart), disjoint);
+    }
+    check(&bytes(64), &floats(64 + 31), false);
+    check(&bytes(64), &floats(64 + 32), true);
+    // Columns 0 to 4 of lines of 16 bytes beside others of that matrix.
+    let columns = |address, count| of_bytes(at(address, &[8, count], &[16, 1]));
+    let first = columns(64, 5);
+    for (column, count, disjoint) in
+        [(4, 4, false), (5, 4, true), (5, 11, true), (5, 12, false), (12, 4, true), (12, 5, false)]
+    {
+        check(&first, &columns(64 + column, count), disjoint);
     }
 }

@@ -19,7 +19,7 @@ def written(path, content):
     "part, make",
     [
         ("No such file", lambda folder: folder / "none.pgemm"),
-        ("Is a directory", lambda folder: folder),
+        ("is a directory", lambda folder: folder),
         ("NUL|nul", lambda folder: folder / "a\0b.pgemm"),
         ("no pack that can be used: it ends early", lambda folder: written(folder / "a.pgemm", b"")),
         ("no pack that can be used: it ends early", lambda folder: written(folder / "a.pgemm", b"PGEMMPAK\2\0\0")),

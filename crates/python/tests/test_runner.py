@@ -4,6 +4,7 @@ import ast
 import inspect
 import os
 import pathlib
+import runpy
 import subprocess
 import sys
 
@@ -78,12 +79,46 @@ def test_what_cannot_be_tuned(part, problem, keywords):
         pg.autotune(problem, **keywords)
 
 
-def test_the_tuning_script_says_what_is_wrong():
+@pytest.fixture
+def tuning_script():
     script = pathlib.Path(os.environ.get("PGEMM_TOOLS", pathlib.Path(__file__).parents[3] / "tools")) / "autotune.py"
     if not script.exists():
         pytest.skip(f"{script} is not here")
-    run = subprocess.run([sys.executable, script, "--problem", "64x64"], capture_output=True, text=True)
-    assert run.returncode == 2 and "64x64" in run.stderr and "Traceback" not in run.stderr
+    return script
+
+
+def test_the_tuning_script_says_what_is_wrong(tuning_script, tmp_path):
+    (tmp_path / "taken").write_text("")
+    for arguments, part in ((["--problem", "64x64"], "64x64"), (["--problem", "64", "--results", "taken/new"], "taken")):
+        run = subprocess.run([sys.executable, tuning_script, *arguments], capture_output=True, text=True, cwd=tmp_path)
+        assert run.returncode == 2 and part in run.stderr and "Traceback" not in run.stderr, run.stderr
+    assert [path.name for path in tmp_path.iterdir()] == ["taken"]
+
+
+def test_the_tuning_script_copies_the_results(tuning_script, tmp_path, monkeypatch, capsys):
+    module = runpy.run_path(str(tuning_script))
+    cached = tmp_path / "cache" / "NVIDIA_H200_2026.json"
+    cached.parent.mkdir()
+    asked = []
+
+    def autotune(problem, file, **_):
+        asked.append((problem, file))
+        cached.write_text(f"{problem}\n")
+        return {"file": str(cached), "choice": "a", "heuristic": "b", "ratio": 1.02, "interval": (1.01, 1.03)}
+
+    monkeypatch.setattr(pg, "autotune", autotune)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "argv", ["autotune.py", "--problem", "8x8x8", "--problem", "16x8x8"])
+    module["main"]()
+    assert asked == [("8x8x8", None), ("16x8x8", str(cached))]
+    copy = tmp_path / "autotune_results" / cached.name
+    assert copy.read_text() == "16x8x8\n" and list(copy.parent.iterdir()) == [copy]
+    assert f"the results are in {pathlib.Path('autotune_results') / cached.name}" in capsys.readouterr().out
+
+    monkeypatch.setattr(sys, "argv", ["autotune.py", "--problem", "8x8x8", "--file", "own.json"])
+    copy.unlink()
+    module["main"]()
+    assert asked[-1] == ("8x8x8", "own.json") and not copy.exists()
 
 
 def test_stubs_say_what_there_is():

@@ -33,6 +33,21 @@ pub enum Regime {
     Compute,
 }
 
+/// Rates of a device.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Rates {
+    /// Bytes that are read or written per second.
+    pub bytes_per_second: f64,
+    /// Multiplications and additions per second.
+    pub operations_per_second: f64,
+}
+
+/// The rates by which problems of these types are labelled.
+pub fn nominal_rates(elements: Elements) -> Rates {
+    let operations_per_second = operations_per_second(elements);
+    Rates { bytes_per_second: BYTES_PER_SECOND, operations_per_second }
+}
+
 impl Regime {
     /// All regimes.
     pub const ALL: [Regime; 3] = [Regime::Launch, Regime::Memory, Regime::Compute];
@@ -42,15 +57,21 @@ impl Regime {
     /// # Errors
     /// A leading dimension is too short or a span overflows.
     pub fn of(problem: &Problem, elements: Elements) -> Result<Regime, PlanError> {
-        let memory = operand_bytes(problem, elements)? as f64 / BYTES_PER_SECOND;
-        let compute = problem.operations()? as f64 / operations_per_second(elements);
-        Ok(if memory.max(compute) < LAUNCHES * LAUNCH_SECONDS {
+        let (bytes, operations) = (operand_bytes(problem, elements)?, problem.operations()?);
+        Ok(Regime::at(nominal_rates(elements), bytes as f64, operations as f64))
+    }
+
+    /// What bounds so many bytes and operations at these rates.
+    pub fn at(rates: Rates, bytes: f64, operations: f64) -> Regime {
+        let memory = bytes / rates.bytes_per_second;
+        let compute = operations / rates.operations_per_second;
+        if memory.max(compute) < LAUNCHES * LAUNCH_SECONDS {
             Regime::Launch
         } else if memory > compute {
             Regime::Memory
         } else {
             Regime::Compute
-        })
+        }
     }
 
     /// The name in tables.

@@ -2,13 +2,14 @@
 //! population of them says.
 
 use std::collections::BTreeMap;
-use std::fs::{self, OpenOptions};
+use std::fs::OpenOptions;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 
 use persistent_gemm::Error;
 use persistent_gemm::error::FileDamage;
-use persistent_gemm::files::{self, command_line, now};
+use persistent_gemm::files;
+use persistent_gemm::head::{Head, ResultsKind, SCHEMA};
 use persistent_gemm::measure::Elements;
 use persistent_gemm::stats::geometric_mean;
 use pgemm_plan::Major;
@@ -24,26 +25,15 @@ use super::row::AtlasRow;
 use crate::error::{BenchError, Result};
 use crate::machine::Machine;
 
-/// The schema version. It increases when fields change. Files of schema 1 are read too.
-const SCHEMA: u32 = 2;
-
-/// The schema that [`old`] reads.
-const OLD_SCHEMA: u32 = 1;
-
 /// Ratios below this are counted as losses.
 pub const LOSS: f64 = 0.97;
 
 /// The conditions that the rows of a file share: its first line.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct AtlasHead {
-    /// The schema version, 2.
-    pub schema: u32,
-    /// The command line, one string for each argument.
-    pub command: Vec<String>,
-    /// When the file was begun, UTC, ISO 8601.
-    pub date: String,
-    /// Version of this library.
-    pub version: String,
+    /// The run.
+    #[serde(flatten)]
+    pub run: Head,
     /// The machine.
     pub machine: Machine,
     /// Element types and precision.
@@ -68,10 +58,7 @@ impl AtlasHead {
         options: AtlasOptions,
     ) -> AtlasHead {
         AtlasHead {
-            schema: SCHEMA,
-            command: command_line(),
-            date: now(),
-            version: env!("CARGO_PKG_VERSION").to_owned(),
+            run: Head::now(ResultsKind::Atlas),
             machine,
             elements,
             seed,
@@ -97,7 +84,7 @@ impl AtlasHead {
                 json(serde_json::to_value(&head.machine.device)),
                 json(serde_json::to_value(&head.machine.driver)),
                 json(serde_json::to_value(&head.peers)),
-                json(serde_json::to_value(&head.version)),
+                json(serde_json::to_value(&head.run.version)),
             ]
         };
         let names = [
@@ -131,26 +118,35 @@ impl AtlasFile {
         AtlasFile { path: path.map(Path::to_owned), head, rows: Vec::new() }
     }
 
+    /// Whether a file that begins with this line is an atlas.
+    pub(crate) fn begins(line: &[u8]) -> bool {
+        #[derive(Deserialize)]
+        struct Conditions {
+            #[serde(rename = "majors")]
+            _majors: Vec<(Major, Major)>,
+        }
+        serde_json::from_slice::<Conditions>(line).is_ok()
+    }
+
     /// Reads a file. A last line without an end, which an interruption leaves, is ignored.
     ///
     /// # Errors
     /// [`Error::Io`], or [`BenchError::Report`] if a line cannot be read.
     pub fn read(path: &Path) -> Result<AtlasFile> {
-        let text = fs::read_to_string(path)
-            .map_err(|source| Error::Io { path: path.to_owned(), source })?;
+        let text = files::read(path)?;
         let damaged = |finding: FileDamage| BenchError::Report {
             path: path.to_owned(),
             finding: Box::new(finding),
         };
-        let whole = text.rfind('\n').map_or("", |end| &text[..end]);
-        let mut lines = whole.lines();
+        let end = text.iter().rposition(|&byte| byte == b'\n').unwrap_or(0);
+        let mut lines = text[..end].split(|&byte| byte == b'\n');
         let not_json = |error: serde_json::Error| damaged(error.into());
         let first = lines.next().unwrap_or_default();
-        let mut head: serde_json::Value = serde_json::from_str(first).map_err(not_json)?;
+        let mut head: serde_json::Value = serde_json::from_slice(first).map_err(not_json)?;
         let schema = head["schema"].as_u64();
         let schema = schema.map(|schema| u32::try_from(schema).unwrap_or(u32::MAX));
         match schema {
-            Some(OLD_SCHEMA) => old::upgrade_head(&mut head, SCHEMA),
+            Some(found) if found <= old::LAST => old::upgrade_head(&mut head, found),
             Some(found) if found != SCHEMA => {
                 return Err(damaged(FileDamage::Schema { found, needed: SCHEMA }));
             }
@@ -158,9 +154,9 @@ impl AtlasFile {
             _ => {}
         }
         let head: AtlasHead = serde_json::from_value(head).map_err(not_json)?;
-        let rows = lines.map(serde_json::from_str).collect::<Result<_, _>>();
+        let rows = lines.map(serde_json::from_slice).collect::<Result<_, _>>();
         let mut rows: Vec<AtlasRow> = rows.map_err(not_json)?;
-        if schema == Some(OLD_SCHEMA) {
+        if schema == Some(old::WITH_ONE_PEER) {
             rows.iter_mut().for_each(old::upgrade_row);
         }
         Ok(AtlasFile { path: Some(path.to_owned()), head, rows })
@@ -285,6 +281,8 @@ impl AtlasScore {
 
 #[cfg(test)]
 mod tests {
+    use std::fs;
+
     use pgemm_ir::Element;
     use serde_json::json;
 
@@ -394,7 +392,7 @@ mod tests {
         let version =
             |peer: Peer| PeerVersion { name: peer.to_string(), library: "cuBLASLt 13.1.0".into() };
         let peers = [Peer::CublasLt, Peer::CublasLtBest];
-        assert_eq!((file.head.schema, &file.head.peers[..]), (2, &peers.map(version)[..]));
+        assert_eq!((file.head.run.schema, &file.head.peers[..]), (SCHEMA, &peers.map(version)[..]));
         let row = &file.rows[0];
         assert_eq!(Peer::ALL.map(|peer| row.ratio(peer)), [Some(2.5), Some(2.0), None]);
         assert_eq!((row.faults[0].who.as_str(), row.faults[0].rank), (FIRST_PICK, Some(0)));
@@ -402,11 +400,11 @@ mod tests {
 
         // It is written in the present schema, and says the same.
         assert_eq!(AtlasFile::resume(&path, file.head.clone()).unwrap(), file);
-        assert!(fs::read_to_string(&path).unwrap().starts_with(r#"{"schema":2,"#));
+        assert!(fs::read_to_string(&path).unwrap().starts_with(r#"{"schema":4,"kind":"atlas","#));
         assert_eq!(AtlasFile::read(&path).unwrap(), file);
         fs::write(&path, old_file().replace(r#""schema":1"#, r#""schema":3"#)).unwrap();
         let error = AtlasFile::read(&path).unwrap_err().to_string();
-        assert!(error.contains("its schema is 3, this version reads 2"), "{error}");
+        assert!(error.contains("its schema is 3, this version reads 4"), "{error}");
     }
 
     #[test]

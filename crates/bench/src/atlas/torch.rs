@@ -27,7 +27,7 @@ use crate::pooled::Operands;
 use crate::worker::{Worker, WorkerError};
 
 /// The environment variable that names the Python interpreter.
-const INTERPRETER: &str = "PGEMM_PYTHON";
+pub const INTERPRETER: &str = "PGEMM_PYTHON";
 
 const PROGRAM: &str = include_str!("torch/program.py");
 

@@ -38,10 +38,7 @@ impl Case {
         let adds_bias = config.epilogue.bias().is_some();
         let bias_copy = bias.copy(0, 1, length, Major::K)?;
         let bias_copy = Some(&bias_copy).filter(|_| adds_bias);
-        match self.in_place {
-            true => d.matrix.clone_from(&c.matrix),
-            false => d.matrix.poison(),
-        }
+        self.prepare_output(&mut d, &c);
 
         let Problem { m, n, k, batch, .. } = *problem;
         let plain = Problem::new(m, n, k, Major::K, Major::N)
@@ -93,6 +90,14 @@ impl Case {
             });
         }
         Ok(CaseOutcome { plan, comparisons, untouched })
+    }
+
+    /// Fills D with NaN, so that an element that is not written is found, or with C if D is C.
+    fn prepare_output(&self, d: &mut Stored, c: &Stored) {
+        match self.in_place {
+            true => d.matrix.clone_from(&c.matrix),
+            false => d.matrix.poison(),
+        }
     }
 
     /// Matrix number `index` in its allocation, whose gaps are filled with values too.
@@ -186,5 +191,31 @@ impl Stored {
             bytes[first..first + length * size].fill(0);
         }
         bytes
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::CaseSize;
+
+    #[test]
+    fn results_are_poisoned_before_they_are_computed() {
+        let mut places = [0, 0];
+        for seed in 0..40 {
+            let case = Case::new(seed, CaseSize::Small);
+            let lines = (case.problem.d_layout().lines(), case.problem.d_layout().line_length());
+            let place = (OperandLayout::new(case.problem.d_major, lines.1.max(1)), 0);
+            let output = case.config.output_dtype();
+            let c = case.stored(2, output, lines, place).unwrap();
+            let mut d = case.stored(3, output, lines, place).unwrap();
+            case.prepare_output(&mut d, &c);
+            places[usize::from(case.in_place)] += 1;
+            match case.in_place {
+                true => assert_eq!(d.matrix.bytes(), c.matrix.bytes(), "{case}"),
+                false => assert!(d.matrix.bytes().iter().all(|&byte| byte == u8::MAX), "{case}"),
+            }
+        }
+        assert!(places.iter().all(|&cases| cases > 0), "{places:?}");
     }
 }

@@ -6,10 +6,8 @@ use std::ffi::{c_char, c_int, c_void};
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 
+use crate::cublaslt_facts::CUBLASLT_VARIABLE;
 use crate::error::BenchError;
-
-/// The environment variable that names the library's file and skips the search.
-pub(super) const PATH_VARIABLE: &str = "PGEMM_CUBLASLT";
 
 /// Major versions tried, the newest first; the functions used here are the same in all of them.
 const VERSIONS: [u32; 3] = [13, 12, 11];
@@ -207,7 +205,7 @@ impl Api {
     }
 
     fn load() -> Result<Api, LoadFailure> {
-        if let Some(path) = std::env::var_os(PATH_VARIABLE) {
+        if let Some(path) = std::env::var_os(CUBLASLT_VARIABLE) {
             return Api::load_file(path.into());
         }
         let mut tried = Vec::new();

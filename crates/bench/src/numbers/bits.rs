@@ -4,7 +4,8 @@ use std::collections::HashSet;
 use std::fmt;
 use std::path::Path;
 
-use persistent_gemm::files::{self, command_line, now};
+use persistent_gemm::files;
+use persistent_gemm::head::{Head, ResultsKind};
 use persistent_gemm::host::{Executor, multiply};
 use persistent_gemm::measure::MeasureError;
 use persistent_gemm::{HostMatrix, Operands};
@@ -16,7 +17,6 @@ use serde::Serialize;
 
 use super::{Kind, Values, Variant};
 use crate::error::{BenchError, Result};
-use crate::report::SCHEMA;
 
 /// Most kernels that are compared for each property.
 const MOST_KERNELS: usize = 4;
@@ -171,14 +171,9 @@ pub struct BitsEntry {
 /// A run: one file.
 #[derive(Clone, Debug, Serialize)]
 pub struct BitsReport {
-    /// [`SCHEMA`].
-    pub schema: u32,
-    /// The command line, one string for each argument.
-    pub command: Vec<String>,
-    /// When the run began, UTC, ISO 8601.
-    pub date: String,
-    /// Version of this library.
-    pub version: String,
+    /// The run.
+    #[serde(flatten)]
+    pub head: Head,
     /// What computed the products.
     pub backend: String,
     /// One entry for each product.
@@ -195,10 +190,7 @@ impl BitsReport {
             return Err(BenchError::NoKernels { backend: executor.kind() });
         }
         Ok(BitsReport {
-            schema: SCHEMA,
-            command: command_line(),
-            date: now(),
-            version: env!("CARGO_PKG_VERSION").to_owned(),
+            head: Head::now(ResultsKind::Bits),
             backend: executor.to_string(),
             entries: Vec::new(),
         })

@@ -3,10 +3,10 @@
 use persistent_gemm::measure::SampledReference;
 use persistent_gemm::{ErrorModel, HostMatrix, NumericsError};
 use rayon::prelude::*;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 /// The errors of a D. If its type saturates, so does the reference.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Errors {
     /// Elements that were compared.
     pub elements: u64,

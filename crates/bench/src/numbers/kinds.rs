@@ -4,12 +4,12 @@ use persistent_gemm::HostMatrix;
 use persistent_gemm::measure::Elements;
 use pgemm_ir::Element;
 use pgemm_plan::{Config, Precision, Split};
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use crate::error::Result;
 
 /// The values of A and B.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Values {
     /// Samples of N(0, 1): signs cancel.

@@ -7,3 +7,4 @@ mod bench;
 mod cases;
 #[path = "../../../gemm/tests/hw/device.rs"]
 mod device;
+mod roofline;

@@ -60,7 +60,8 @@ std::uint32_t narrowed(float value, unsigned exponent_bits, unsigned fraction_bi
   const int exponent = static_cast<int>(rounded >> 23) - 127 + bias;
   std::uint32_t magnitude = 0;
   if (exponent > 0) {
-    magnitude = static_cast<std::uint32_t>(exponent) << fraction_bits | (rounded >> dropped & ((1U << fraction_bits) - 1));
+    magnitude =
+        static_cast<std::uint32_t>(exponent) << fraction_bits | (rounded >> dropped & ((1U << fraction_bits) - 1));
   }
   return sign << (exponent_bits + fraction_bits) | magnitude;
 }
@@ -71,8 +72,8 @@ float widened(std::uint32_t bits, unsigned exponent_bits, unsigned fraction_bits
   const std::uint32_t fraction = bits & ((1U << fraction_bits) - 1);
   const int bias = (1 << (exponent_bits - 1)) - 1;
   const double mantissa = std::ldexp(static_cast<double>(fraction), -static_cast<int>(fraction_bits));
-  const double magnitude = exponent == 0 ? std::ldexp(mantissa, 1 - bias)
-                                         : std::ldexp(1.0 + mantissa, static_cast<int>(exponent) - bias);
+  const double magnitude =
+      exponent == 0 ? std::ldexp(mantissa, 1 - bias) : std::ldexp(1.0 + mantissa, static_cast<int>(exponent) - bias);
   return static_cast<float>(sign != 0 ? -magnitude : magnitude);
 }
 
@@ -208,25 +209,33 @@ const Case CASES[] = {
 };
 
 // Row-major C = A*B by cuBLAS, for which row-major matrices are transposed ones.
-void multiply_by_cublas(cublasHandle_t handle, const Case &of, const Matrix &A, const Matrix &B, Matrix &C, int M, int N, int K) {
+void multiply_by_cublas(cublasHandle_t handle, const Case &of, const Matrix &A, const Matrix &B, Matrix &C, int M,
+                        int N, int K) {
   const float one = 1.0F, zero = 0.0F;
   const double one64 = 1.0, zero64 = 0.0;
   const bool wide = of.compute == CUBLAS_COMPUTE_64F;
-  const void *alpha = wide ? static_cast<const void *>(&one64) : &one, *beta = wide ? static_cast<const void *>(&zero64) : &zero;
-  CUBLAS(cublasGemmEx(handle, CUBLAS_OP_N, CUBLAS_OP_N, N, M, K, alpha, B.device, of.peer_type, N, A.device, of.peer_type, K, beta,
-                      C.device, of.peer_result, N, of.compute, CUBLAS_GEMM_DEFAULT));
+  const void *alpha = wide ? static_cast<const void *>(&one64) : &one,
+             *beta = wide ? static_cast<const void *>(&zero64) : &zero;
+  CUBLAS(cublasGemmEx(handle, CUBLAS_OP_N, CUBLAS_OP_N, N, M, K, alpha, B.device, of.peer_type, N, A.device,
+                      of.peer_type, K, beta, C.device, of.peer_result, N, of.compute, CUBLAS_GEMM_DEFAULT));
   CUDA(cudaDeviceSynchronize());
 }
 
 void snippet(cublasHandle_t handle, cudaStream_t stream, const Case &of, int M, int N, int K, Fill fill) {
-  const auto count = [](int rows, int columns) { return static_cast<std::size_t>(rows) * static_cast<std::size_t>(columns); };
+  const auto count = [](int rows, int columns) {
+    return static_cast<std::size_t>(rows) * static_cast<std::size_t>(columns);
+  };
   Matrix A(of.operands, count(M, K), fill, 1), B(of.operands, count(K, N), fill, 2), C(of.result, count(M, N));
   void *A_device = A.device, *B_device = B.device, *C_device = C.device;
 
   PersistentGemm::Config cfg;
-  cfg.dtypeA = of.operands.dtype; cfg.dtypeB = of.operands.dtype;
+  cfg.dtypeA = of.operands.dtype;
+  cfg.dtypeB = of.operands.dtype;
   // A stage of 8-bit types is 64 deep at least, one of binary64 is 16 deep.
-  cfg.tileM = 256; cfg.tileN = 256; cfg.tileK = of.operands.bytes == 1 ? 64 : of.operands.bytes == 8 ? 16 : 32; cfg.persistent = true;
+  cfg.tileM = 256;
+  cfg.tileN = 256;
+  cfg.tileK = of.operands.bytes == 1 ? 64 : of.operands.bytes == 8 ? 16 : 32;
+  cfg.persistent = true;
   auto gemm = PersistentGemm::create(cfg);
   gemm->run(A_device, B_device, C_device, M, N, K, stream);
   gemm->sync();
@@ -238,8 +247,8 @@ void snippet(cublasHandle_t handle, cudaStream_t stream, const Case &of, int M, 
   const double apart = difference(C.download(), peer_C.download());
   const double tolerance = fill == Fill::Integers ? 0.0 : of.tolerance;
   char line[160];
-  std::snprintf(line, sizeof line, "snippet %s -> %s %dx%dx%d, %s: %.2e from cuBLAS (at most %.0e)", of.operands.name, of.result.name,
-                M, N, K, fill == Fill::Integers ? "integers" : "normal", apart, tolerance);
+  std::snprintf(line, sizeof line, "snippet %s -> %s %dx%dx%d, %s: %.2e from cuBLAS (at most %.0e)", of.operands.name,
+                of.result.name, M, N, K, fill == Fill::Integers ? "integers" : "normal", apart, tolerance);
   report(apart <= tolerance && done, line);
 }
 
@@ -260,7 +269,8 @@ void problems(cublasHandle_t handle, const Type &type, cudaDataType_t cuda_type,
   problem.alpha = 2.0;
   problem.beta = -1.0;
   problem.batch = batch;
-  const std::int64_t a_step = problem.lda * lines(problem.layoutA, M, K), b_step = problem.ldb * lines(problem.layoutB, K, N);
+  const std::int64_t a_step = problem.lda * lines(problem.layoutA, M, K),
+                     b_step = problem.ldb * lines(problem.layoutB, K, N);
   const std::int64_t d_step = problem.ldd * lines(problem.layoutC, M, N);
   const bool shared = (bits & 1) != 0;
   problem.batchStrideA = shared ? PersistentGemm::Same : a_step;
@@ -284,37 +294,48 @@ void problems(cublasHandle_t handle, const Type &type, cudaDataType_t cuda_type,
   const auto ld = [](std::int64_t elements) { return static_cast<int>(elements); };
   const std::int64_t a_stride = shared ? 0 : a_step;
   if (turned) {
-    CUBLAS(cublasGemmStridedBatchedEx(handle, op(problem.layoutB), op(problem.layoutA), N, M, K, &alpha, B.device, cuda_type,
-                                      ld(problem.ldb), b_step, A.device, cuda_type, ld(problem.lda), a_stride, &beta, peer_D.device,
-                                      CUDA_R_32F, ld(problem.ldd), d_step, batch, CUBLAS_COMPUTE_32F, CUBLAS_GEMM_DEFAULT));
+    CUBLAS(cublasGemmStridedBatchedEx(handle, op(problem.layoutB), op(problem.layoutA), N, M, K, &alpha, B.device,
+                                      cuda_type, ld(problem.ldb), b_step, A.device, cuda_type, ld(problem.lda),
+                                      a_stride, &beta, peer_D.device, CUDA_R_32F, ld(problem.ldd), d_step, batch,
+                                      CUBLAS_COMPUTE_32F, CUBLAS_GEMM_DEFAULT));
   } else {
-    CUBLAS(cublasGemmStridedBatchedEx(handle, op(problem.layoutA), op(problem.layoutB), M, N, K, &alpha, A.device, cuda_type,
-                                      ld(problem.lda), a_stride, B.device, cuda_type, ld(problem.ldb), b_step, &beta, peer_D.device,
-                                      CUDA_R_32F, ld(problem.ldd), d_step, batch, CUBLAS_COMPUTE_32F, CUBLAS_GEMM_DEFAULT));
+    CUBLAS(cublasGemmStridedBatchedEx(handle, op(problem.layoutA), op(problem.layoutB), M, N, K, &alpha, A.device,
+                                      cuda_type, ld(problem.lda), a_stride, B.device, cuda_type, ld(problem.ldb),
+                                      b_step, &beta, peer_D.device, CUDA_R_32F, ld(problem.ldd), d_step, batch,
+                                      CUBLAS_COMPUTE_32F, CUBLAS_GEMM_DEFAULT));
   }
   CUDA(cudaDeviceSynchronize());
   // Gaps between lines count too: nobody may write there.
   const bool same = D.download() == peer_D.download();
   const auto name = [&](Layout of) { return of == Layout::RowMajor ? "row" : "column"; };
-  report(same, std::string("batch of ") + type.name + ", A " + name(problem.layoutA) + (shared ? " (shared)" : "") + ", B " +
-                   name(problem.layoutB) + ", C and D " + name(problem.layoutC) + "-major, alpha 2, beta -1: as cuBLAS has it");
+  report(same, std::string("batch of ") + type.name + ", A " + name(problem.layoutA) + (shared ? " (shared)" : "") +
+                   ", B " + name(problem.layoutB) + ", C and D " + name(problem.layoutC) +
+                   "-major, alpha 2, beta -1: as cuBLAS has it");
 }
 
 // ---- epilogues ----
 
 double activated(const std::string &activation, double x) {
-  if (activation == "relu") return x > 0.0 ? x : 0.0;
-  if (activation == "gelu") return 0.5 * x * std::erfc(-x / std::sqrt(2.0));
-  if (activation == "silu") return x / (1.0 + std::exp(-x));
-  if (activation == "clamp(-0.5,1.25)") return std::fmin(std::fmax(x, -0.5), 1.25);
+  if (activation == "relu")
+    return x > 0.0 ? x : 0.0;
+  if (activation == "gelu")
+    return 0.5 * x * std::erfc(-x / std::sqrt(2.0));
+  if (activation == "silu")
+    return x / (1.0 + std::exp(-x));
+  if (activation == "clamp(-0.5,1.25)")
+    return std::fmin(std::fmax(x, -0.5), 1.25);
   return x;
 }
 
 // Beside three loops on the host. The bias has D's type.
-void epilogue(const Type &type, const Type &result, const std::string &bias, const std::string &activation, double tolerance) {
+void epilogue(const Type &type, const Type &result, const std::string &bias, const std::string &activation,
+              double tolerance) {
   const int M = 200, N = 136, K = 192;
-  const auto count = [](int rows, int columns) { return static_cast<std::size_t>(rows) * static_cast<std::size_t>(columns); };
-  Matrix A(type, count(M, K), Fill::Normal, 11), B(type, count(K, N), Fill::Normal, 12), C(result, count(M, N), Fill::Normal, 13);
+  const auto count = [](int rows, int columns) {
+    return static_cast<std::size_t>(rows) * static_cast<std::size_t>(columns);
+  };
+  Matrix A(type, count(M, K), Fill::Normal, 11), B(type, count(K, N), Fill::Normal, 12),
+      C(result, count(M, N), Fill::Normal, 13);
   Matrix D(result, count(M, N)), added(result, static_cast<std::size_t>(bias == "bias_m" ? M : N), Fill::Normal, 14);
   PersistentGemm::Config cfg;
   cfg.dtypeA = type.dtype;
@@ -332,7 +353,8 @@ void epilogue(const Type &type, const Type &result, const std::string &bias, con
   for (int i = 0; i < M; ++i) {
     for (int j = 0; j < N; ++j) {
       double sum = 0.0;
-      for (int k = 0; k < K; ++k) sum += A.values[count(i, K) + k] * B.values[count(k, N) + j];
+      for (int k = 0; k < K; ++k)
+        sum += A.values[count(i, K) + k] * B.values[count(k, N) + j];
       const std::size_t at = count(i, N) + j;
       const double offset = bias.empty() ? 0.0 : added.values[static_cast<std::size_t>(bias == "bias_m" ? i : j)];
       expected[at] = activated(activation, 0.125 * sum + 0.5 * C.values[at] + offset);
@@ -340,8 +362,8 @@ void epilogue(const Type &type, const Type &result, const std::string &bias, con
   }
   const double apart = difference(D.download(), expected);
   char line[160];
-  std::snprintf(line, sizeof line, "epilogue %s, %s -> %s: %.2e from the host (at most %.0e)", cfg.epilogue.c_str(), type.name,
-                result.name, apart, tolerance);
+  std::snprintf(line, sizeof line, "epilogue %s, %s -> %s: %.2e from the host (at most %.0e)", cfg.epilogue.c_str(),
+                type.name, result.name, apart, tolerance);
   report(apart <= tolerance, line);
   if (!bias.empty()) {
     problem.bias = nullptr;
@@ -372,8 +394,8 @@ void occupy(cublasHandle_t handle, cudaStream_t stream, Matrix &X, int size) {
   const float one = 1.0F, zero = 0.0F;
   CUBLAS(cublasSetStream(handle, stream));
   for (int i = 0; i < 40; ++i) {
-    CUBLAS(cublasGemmEx(handle, CUBLAS_OP_N, CUBLAS_OP_N, size, size, size, &one, X.device, CUDA_R_32F, size, X.device, CUDA_R_32F,
-                        size, &zero, static_cast<float *>(X.device) + X.values.size() / 2, CUDA_R_32F, size,
+    CUBLAS(cublasGemmEx(handle, CUBLAS_OP_N, CUBLAS_OP_N, size, size, size, &one, X.device, CUDA_R_32F, size, X.device,
+                        CUDA_R_32F, size, &zero, static_cast<float *>(X.device) + X.values.size() / 2, CUDA_R_32F, size,
                         CUBLAS_COMPUTE_32F_PEDANTIC, CUBLAS_GEMM_DEFAULT));
   }
   CUBLAS(cublasSetStream(handle, nullptr));
@@ -483,7 +505,8 @@ void warm_ups() {
   std::vector<std::array<std::size_t, 2>> steps;
   const auto warm = gemm->warmUp(problems, [&](std::size_t done, std::size_t all) { steps.push_back({done, all}); });
   const std::vector<std::array<std::size_t, 2>> told{{0, 2}, {1, 2}, {2, 2}};
-  report(warm.problems == 2 && warm.kernels >= 1 && warm.kernels <= 2 && warm.assembled <= warm.kernels && steps == told,
+  report(warm.problems == 2 && warm.kernels >= 1 && warm.kernels <= 2 && warm.assembled <= warm.kernels &&
+             steps == told,
          "a warm-up prepares each problem once and tells its progress");
   const auto again = gemm->warmUp(problems);
   report(again.problems == 0 && again.kernels == 0, "a second warm-up finds everything prepared");
@@ -523,7 +546,8 @@ void warm_ups() {
   wrong[1].lda = 7;
   pgemm_warm_up_result_init(&result, sizeof result);
   result.problems = 9;
-  report(pgemm_warm_up(gemm->handle(), wrong, 2, nullptr, nullptr, &result) == PGEMM_ERROR_INVALID_ARGUMENT && result.problems == 0 &&
+  report(pgemm_warm_up(gemm->handle(), wrong, 2, nullptr, nullptr, &result) == PGEMM_ERROR_INVALID_ARGUMENT &&
+             result.problems == 0 &&
              pgemm_warm_up(gemm->handle(), nullptr, 1, nullptr, nullptr, nullptr) == PGEMM_ERROR_INVALID_ARGUMENT &&
              pgemm_warm_up(gemm->handle(), nullptr, 0, nullptr, nullptr, &result) == PGEMM_SUCCESS,
          "a warm-up refuses problems that are wrong or null");
@@ -543,8 +567,10 @@ void compilation() {
   gemm->setCompile(PersistentGemm::Compile::Now);
   gemm->run(A.device, B.device, expected.device, M, N, K);
   gemm->sync();
-  report(C.download() == expected.download(), "a kernel that computes while a better one is compiled gives the same bits");
-  report(pgemm_set_compile(gemm->handle(), 2) == PGEMM_ERROR_INVALID_ARGUMENT, "an unknown time of compilation is refused");
+  report(C.download() == expected.download(),
+         "a kernel that computes while a better one is compiled gives the same bits");
+  report(pgemm_set_compile(gemm->handle(), 2) == PGEMM_ERROR_INVALID_ARGUMENT,
+         "an unknown time of compilation is refused");
 }
 
 // ---- threads, contexts, errors ----
@@ -569,9 +595,11 @@ void surroundings() {
   const auto status = [&](const void *a, std::int64_t m) {
     return pgemm_run(gemm->handle(), a, B.device, C.device, m, size, size, nullptr);
   };
-  report(status(nullptr, size) == PGEMM_ERROR_INVALID_ARGUMENT && std::strstr(pgemm_last_error(), "must not be null") != nullptr,
+  report(status(nullptr, size) == PGEMM_ERROR_INVALID_ARGUMENT &&
+             std::strstr(pgemm_last_error(), "must not be null") != nullptr,
          "a null matrix is refused");
-  report(status(static_cast<char *>(A.device) + 1, size) == PGEMM_ERROR_INVALID_ARGUMENT, "an address between elements is refused");
+  report(status(static_cast<char *>(A.device) + 1, size) == PGEMM_ERROR_INVALID_ARGUMENT,
+         "an address between elements is refused");
   report(status(A.device, -1) == PGEMM_ERROR_INVALID_ARGUMENT, "negative extents are refused");
   report(status(nullptr, 0) == PGEMM_SUCCESS, "nothing to compute is nothing to refuse");
   cfg.autotuneFile = "/nowhere/results.json";
@@ -615,8 +643,7 @@ void tuning() {
 // ---- what a call costs ----
 
 // The driver's functions, through the runtime: nothing else is linked.
-template <typename Function>
-Function driver(const char *name) {
+template <typename Function> Function driver(const char *name) {
   void *function = nullptr;
   CUDA(cudaGetDriverEntryPointByVersion(name, &function, 12000, cudaEnableDefault, nullptr));
   Function typed = nullptr;
@@ -625,8 +652,7 @@ Function driver(const char *name) {
 }
 
 // Median microseconds of one call, over bursts that the queue holds.
-template <typename Call>
-double microseconds(cudaStream_t stream, Call call) {
+template <typename Call> double microseconds(cudaStream_t stream, Call call) {
   const int burst = 200;
   std::vector<double> costs;
   for (int round = 0; round < 60; ++round) {
@@ -635,7 +661,8 @@ double microseconds(cudaStream_t stream, Call call) {
     for (int i = 0; i < burst; ++i) {
       call();
     }
-    costs.push_back(std::chrono::duration<double, std::micro>(std::chrono::steady_clock::now() - begun).count() / burst);
+    costs.push_back(std::chrono::duration<double, std::micro>(std::chrono::steady_clock::now() - begun).count() /
+                    burst);
   }
   CUDA(cudaStreamSynchronize(stream));
   std::sort(costs.begin(), costs.end());
@@ -659,7 +686,8 @@ void cost_of_a_call() {
   void *module = nullptr, *function = nullptr;
   const int loaded = driver<int (*)(void **, const void *)>("cuModuleLoadData")(&module, ptx);
   const int found = driver<int (*)(void **, void *, const char *)>("cuModuleGetFunction")(&function, module, "empty");
-  using Launch = int (*)(void *, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, void *, void **, void **);
+  using Launch =
+      int (*)(void *, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, void *, void **, void **);
   const auto launch = driver<Launch>("cuLaunchKernel");
   alignas(64) static unsigned char maps[640];
   void *parameters[] = {maps};
@@ -667,7 +695,8 @@ void cost_of_a_call() {
 
   std::vector<double> empty, run, run_ex;
   for (int round = 0; round < 5; ++round) {
-    empty.push_back(microseconds(stream, [&] { launch(function, 4, 1, 1, 384, 1, 1, 0, stream, parameters, nullptr); }));
+    empty.push_back(
+        microseconds(stream, [&] { launch(function, 4, 1, 1, 384, 1, 1, 0, stream, parameters, nullptr); }));
     run.push_back(microseconds(stream, [&] { gemm->run(A.device, B.device, C.device, size, size, size, stream); }));
     run_ex.push_back(microseconds(stream, [&] { gemm->run(problem, A.device, B.device, nullptr, C.device, stream); }));
   }
@@ -675,14 +704,15 @@ void cost_of_a_call() {
     std::sort(costs->begin(), costs->end());
   }
   char line[160];
-  std::snprintf(line, sizeof line, "a call costs %.2f us, with a problem %.2f us, an empty launch %.2f us (at most 1 us more)", run[2],
+  std::snprintf(line, sizeof line,
+                "a call costs %.2f us, with a problem %.2f us, an empty launch %.2f us (at most 1 us more)", run[2],
                 run_ex[2], empty[2]);
   report(run[2] - empty[2] <= 1.0 && run_ex[2] - empty[2] <= 1.0, line);
   gemm->sync();
   CUDA(cudaStreamDestroy(stream));
 }
 
-}  // namespace
+} // namespace
 
 int main() try {
   std::printf("persistent_gemm %s\n", pgemm_version());

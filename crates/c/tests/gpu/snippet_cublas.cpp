@@ -18,19 +18,24 @@ namespace {
 
 void multiply(const void *A_device, const void *B_device, void *C_device, int M, int N, int K, void *stream) {
   PersistentGemm::Config cfg;
-  cfg.dtypeA = PersistentGemm::FP32; cfg.dtypeB = PersistentGemm::FP32;
-  cfg.tileM = 256; cfg.tileN = 256; cfg.tileK = 32; cfg.persistent = true;
+  cfg.dtypeA = PersistentGemm::FP32;
+  cfg.dtypeB = PersistentGemm::FP32;
+  cfg.tileM = 256;
+  cfg.tileN = 256;
+  cfg.tileK = 32;
+  cfg.persistent = true;
   auto gemm = PersistentGemm::create(cfg);
-  gemm->run(A_device, B_device, C_device, M, N, K, stream);   // A: MxK, B: KxN, C: MxN, row-major; returns at once
-  gemm->sync();                                               // until all queued work is done
+  gemm->run(A_device, B_device, C_device, M, N, K, stream); // A: MxK, B: KxN, C: MxN, row-major; returns at once
+  gemm->sync();                                             // until all queued work is done
 }
 
 // What cublas_v2.h has of what is called here, and its numbers.
 struct Cublas {
   int (*create)(void **handle) = nullptr;
   int (*destroy)(void *handle) = nullptr;
-  int (*gemm)(void *handle, int op_a, int op_b, int m, int n, int k, const void *alpha, const void *A, int type_a, int lda,
-              const void *B, int type_b, int ldb, const void *beta, void *C, int type_c, int ldc, int compute, int algorithm) = nullptr;
+  int (*gemm)(void *handle, int op_a, int op_b, int m, int n, int k, const void *alpha, const void *A, int type_a,
+              int lda, const void *B, int type_b, int ldb, const void *beta, void *C, int type_c, int ldc, int compute,
+              int algorithm) = nullptr;
 };
 constexpr int NOT_TRANSPOSED = 0, FLOAT32 = 0, FLOAT32_PEDANTIC = 69, ANY_ALGORITHM = -1;
 
@@ -69,7 +74,9 @@ double difference(const std::vector<float> &ours, const std::vector<float> &thei
 }
 
 bool compare(const cuda_driver &cuda, const Cublas &cublas, int M, int N, int K) {
-  const auto elements = [](int rows, int columns) { return static_cast<std::size_t>(rows) * static_cast<std::size_t>(columns); };
+  const auto elements = [](int rows, int columns) {
+    return static_cast<std::size_t>(rows) * static_cast<std::size_t>(columns);
+  };
   std::mt19937 generator(1);
   std::normal_distribution<float> normal;
   const auto upload = [&](std::size_t count) {
@@ -86,7 +93,8 @@ bool compare(const cuda_driver &cuda, const Cublas &cublas, int M, int N, int K)
     cuda_to_host(&cuda, values.data(), memory, values.size() * sizeof(float));
     return values;
   };
-  void *A = upload(elements(M, K)), *B = upload(elements(K, N)), *C = upload(elements(M, N)), *peer_C = upload(elements(M, N));
+  void *A = upload(elements(M, K)), *B = upload(elements(K, N)), *C = upload(elements(M, N)),
+       *peer_C = upload(elements(M, N));
   void *stream = nullptr;
   cuda_check(cuda.stream_create(&stream, 0), "cuStreamCreate");
   multiply(A, B, C, M, N, K, stream);
@@ -96,8 +104,9 @@ bool compare(const cuda_driver &cuda, const Cublas &cublas, int M, int N, int K)
   void *handle = nullptr;
   const float one = 1.0F, zero = 0.0F;
   check(cublas.create(&handle), "cublasCreate");
-  check(cublas.gemm(handle, NOT_TRANSPOSED, NOT_TRANSPOSED, N, M, K, &one, B, FLOAT32, N, A, FLOAT32, K, &zero, peer_C, FLOAT32, N,
-                    FLOAT32_PEDANTIC, ANY_ALGORITHM), "cublasGemmEx");
+  check(cublas.gemm(handle, NOT_TRANSPOSED, NOT_TRANSPOSED, N, M, K, &one, B, FLOAT32, N, A, FLOAT32, K, &zero, peer_C,
+                    FLOAT32, N, FLOAT32_PEDANTIC, ANY_ALGORITHM),
+        "cublasGemmEx");
   const double apart = difference(download(C), download(peer_C));
   check(cublas.destroy(handle), "cublasDestroy");
   cuda_check(cuda.stream_destroy(stream), "cuStreamDestroy");
@@ -105,12 +114,12 @@ bool compare(const cuda_driver &cuda, const Cublas &cublas, int M, int N, int K)
     cuda_release(&cuda, memory);
   }
   const double tolerance = 3e-6;
-  std::printf("%s  %dx%dx%d in FP32: %.2e from cuBLAS (at most %.0e)\n", apart <= tolerance ? "ok    " : "FAILED", M, N, K, apart,
-              tolerance);
+  std::printf("%s  %dx%dx%d in FP32: %.2e from cuBLAS (at most %.0e)\n", apart <= tolerance ? "ok    " : "FAILED", M, N,
+              K, apart, tolerance);
   return apart <= tolerance;
 }
 
-}  // namespace
+} // namespace
 
 int main() try {
   cuda_driver cuda;

@@ -24,9 +24,7 @@ PersistentGemm::Error thrown(const PersistentGemm::Config &config) {
   std::abort();
 }
 
-bool says(const PersistentGemm::Error &error, const char *words) {
-  return std::strstr(error.what(), words) != nullptr;
-}
+bool says(const PersistentGemm::Error &error, const char *words) { return std::strstr(error.what(), words) != nullptr; }
 
 PersistentGemm::Config fp32() {
   PersistentGemm::Config config;
@@ -180,7 +178,7 @@ static_assert(std::is_nothrow_move_constructible_v<PersistentGemm::Engine>);
 static_assert(std::is_nothrow_move_assignable_v<PersistentGemm::Engine::Job>);
 static_assert(std::is_same_v<decltype(PersistentGemm::create({})), std::unique_ptr<PersistentGemm>>);
 
-}  // namespace
+} // namespace
 
 int main(int count, char **arguments) {
   errors();

@@ -8,13 +8,12 @@
 
 #include "persistent_gemm.h"
 
-#define CHECK(condition)                                                                          \
-  do {                                                                                            \
-    if (!(condition)) {                                                                           \
-      fprintf(stderr, "%s:%d: not so: %s\nlast error: %s\n", __FILE__, __LINE__, #condition,      \
-              pgemm_last_error());                                                                \
-      exit(1);                                                                                    \
-    }                                                                                             \
+#define CHECK(condition)                                                                                               \
+  do {                                                                                                                 \
+    if (!(condition)) {                                                                                                \
+      fprintf(stderr, "%s:%d: not so: %s\nlast error: %s\n", __FILE__, __LINE__, #condition, pgemm_last_error());      \
+      exit(1);                                                                                                         \
+    }                                                                                                                  \
   } while (0)
 
 // Whether the last error says so.

@@ -7,8 +7,12 @@
 
 void multiply(const float *A_device, const float *B_device, float *C_device, int M, int N, int K, void *stream) {
   PersistentGemm::Config cfg;
-  cfg.dtypeA = PersistentGemm::FP32; cfg.dtypeB = PersistentGemm::FP32;
-  cfg.tileM = 256; cfg.tileN = 256; cfg.tileK = 32; cfg.persistent = true;
+  cfg.dtypeA = PersistentGemm::FP32;
+  cfg.dtypeB = PersistentGemm::FP32;
+  cfg.tileM = 256;
+  cfg.tileN = 256;
+  cfg.tileK = 32;
+  cfg.persistent = true;
   auto gemm = PersistentGemm::create(cfg);
   gemm->run(A_device, B_device, C_device, M, N, K, stream);
   gemm->sync();

@@ -29,7 +29,7 @@ pub fn reproduce(path: &Path, device: u32) -> Result<Verdict, Failure> {
     let peers = super::open_peers(&device, &wanted)?;
     let elements = file.head.elements;
     let reproducer = Reproducer::new(&bench, &peers, elements, &kinds)?;
-    let interrupt = Interrupt::listen()?;
+    let interrupt = Interrupt::listen();
     for (index, kind) in kinds.iter().enumerate() {
         if interrupt.go_on().is_break() {
             output::note("interrupted");

@@ -83,7 +83,7 @@ pub fn time(
         }
     };
     let surveyor = Surveyor::new(device, peer, options, elements, keys)?;
-    let interrupt = Interrupt::listen()?;
+    let interrupt = Interrupt::listen();
     let choices = listed.unwrap_or_else(|| {
         output::while_showing("choosing kernels", || {
             options.choices_of_all(keys, device.properties())

@@ -25,7 +25,6 @@ fn results() -> Results {
         sm_count: 132,
         cuda: "13.0".into(),
         driver: None,
-        version: "0.1.0".into(),
     })
 }
 

@@ -4,6 +4,8 @@ use std::path::PathBuf;
 
 use persistent_gemm::{Dtype, MatrixError};
 
+use crate::output::bytes;
+
 /// Why a matrix cannot be read or written. Each message names the file and says what to do.
 #[derive(Debug, thiserror::Error)]
 pub enum IoError {
@@ -146,18 +148,21 @@ pub enum IoError {
         found: u64,
     },
 
-    /// Not a matrix.
+    /// Not a matrix, and not a vector where one is allowed.
     #[error(
-        "{what} has {} dimension{} (shape {shape:?}): a matrix has two. Reshape it, for example to \
-         (1, n)",
+        "{what} has {} dimension{} (shape {shape:?}): {} has {}. Reshape it, for example to (1, n)",
         shape.len(),
-        if shape.len() == 1 { "" } else { "s" }
+        if shape.len() == 1 { "" } else { "s" },
+        if *vectors { "a vector" } else { "a matrix" },
+        if *vectors { "one or two" } else { "two" }
     )]
-    NotTwoDimensional {
+    WrongDimensions {
         /// The file, and the tensor in it.
         what: String,
         /// The shape found.
         shape: Vec<u64>,
+        /// Whether a vector was allowed.
+        vectors: bool,
     },
 
     /// The extents multiply to more than fits an address space.
@@ -170,6 +175,22 @@ pub enum IoError {
         what: String,
         /// The shape found.
         shape: Vec<u64>,
+    },
+
+    /// The matrix would be killed for want of memory.
+    #[error(
+        "{what} needs {} of host memory, and {} are available: end other programs, or use a \
+         machine with more",
+        bytes(*needed),
+        bytes(*available)
+    )]
+    HostMemory {
+        /// The file, and the tensor in it.
+        what: String,
+        /// Bytes of the matrix.
+        needed: u64,
+        /// Bytes that the operating system has.
+        available: u64,
     },
 
     /// An element type that no matrix has.
@@ -224,6 +245,29 @@ pub enum IoError {
         path: PathBuf,
         /// The tensors that would be lost.
         others: Vec<String>,
+    },
+
+    /// The name is not that of a tensor.
+    #[error(
+        "a tensor cannot be called '{tensor}': the safetensors format uses this name for what is \
+         no tensor. Choose another name"
+    )]
+    ReservedName {
+        /// The name.
+        tensor: &'static str,
+    },
+
+    /// The file to replace may have tensors, and cannot be read.
+    #[error(
+        "{} is there and may hold other tensors, which writing would drop: {source}. Choose \
+         another file name, or delete the file",
+        path.display()
+    )]
+    UnreadableTarget {
+        /// The file.
+        path: PathBuf,
+        /// Why it cannot be read.
+        source: Box<IoError>,
     },
 
     /// numpy has no such element type.

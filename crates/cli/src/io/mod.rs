@@ -1,6 +1,5 @@
 //! Matrices in files: `.npy`, and tensors in `.safetensors`.
 
-mod atomic;
 mod error;
 mod npy;
 mod safetensors;
@@ -13,7 +12,9 @@ use std::io::{Read, Write};
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
-use persistent_gemm::{Dtype, HostMatrix, MatrixLayout};
+use persistent_gemm::{Dtype, Error, HostMatrix, MatrixLayout, files};
+
+use crate::memory;
 
 pub use error::IoError;
 
@@ -45,6 +46,14 @@ impl Location {
         }
     }
 
+    /// The name that a tensor gets there.
+    fn tensor_to_write(&self) -> &str {
+        match self {
+            Location::Safetensors { tensor: Some(tensor), .. } => tensor,
+            _ => "D",
+        }
+    }
+
     fn path(&self) -> &Path {
         let (Location::Npy(path) | Location::Safetensors { path, .. }) = self;
         path
@@ -55,9 +64,39 @@ impl Location {
 ///
 /// # Errors
 /// A folder is not there or not this user's to write to, or something else than a file has that
-/// name.
+/// name, or a safetensors file that has other tensors or is damaged.
 pub fn check_writable(location: &Location) -> Result<(), IoError> {
-    atomic::check(location.path())
+    let path = location.path();
+    check_regular(path)?;
+    let failed = |source| IoError::Write { path: path.to_owned(), source };
+    // The folder is not created, so it has to be there.
+    std::fs::metadata(files::folder_of(path)).map_err(failed)?;
+    files::check_path(path).map_err(|error| match error {
+        Error::Io { source, .. } => failed(source),
+        other => failed(std::io::Error::other(other)),
+    })?;
+    match location {
+        Location::Npy(_) => Ok(()),
+        Location::Safetensors { path, .. } => {
+            safetensors::check_replaceable(path, location.tensor_to_write()).map(drop)
+        }
+    }
+}
+
+fn check_regular(path: &Path) -> Result<(), IoError> {
+    if std::fs::metadata(path).is_ok_and(|there| !there.is_file()) {
+        return Err(IoError::NotAFile { path: path.to_owned() });
+    }
+    Ok(())
+}
+
+/// Writes a file that appears whole or not at all.
+fn replace(
+    path: &Path,
+    content: impl FnOnce(&mut dyn Write) -> std::io::Result<()>,
+) -> Result<(), IoError> {
+    check_regular(path)?;
+    files::replace(path, content).map_err(|source| IoError::Write { path: path.to_owned(), source })
 }
 
 /// Writes a file that appears whole or not at all.
@@ -65,7 +104,7 @@ pub fn check_writable(location: &Location) -> Result<(), IoError> {
 /// # Errors
 /// It cannot be written.
 pub fn write_atomically(path: &Path, bytes: &[u8]) -> Result<(), IoError> {
-    atomic::write(path, |file| file.write_all(bytes))
+    replace(path, |file| file.write_all(bytes))
 }
 
 impl FromStr for Location {
@@ -75,6 +114,9 @@ impl FromStr for Location {
         const SEPARATOR: &str = ".safetensors:";
         if let Some(at) = text.find(SEPARATOR) {
             let (path, tensor) = (&text[..at + SEPARATOR.len() - 1], &text[at + SEPARATOR.len()..]);
+            if tensor == safetensors::METADATA {
+                return Err(IoError::ReservedName { tensor: safetensors::METADATA });
+            }
             return Ok(Location::Safetensors {
                 path: path.into(),
                 tensor: Some(tensor.to_owned()),
@@ -106,9 +148,47 @@ impl fmt::Display for Location {
 /// # Errors
 /// The file cannot be read, is damaged, or does not contain a matrix of a supported type.
 pub fn read(location: &Location) -> Result<HostMatrix, IoError> {
+    read_of(location, Dimensions::Two)
+}
+
+/// Reads a vector, or a matrix with one row or column. A vector becomes a row.
+///
+/// # Errors
+/// The errors of [`read`].
+pub fn read_vector(location: &Location) -> Result<HostMatrix, IoError> {
+    read_of(location, Dimensions::OneOrTwo)
+}
+
+fn read_of(location: &Location, dimensions: Dimensions) -> Result<HostMatrix, IoError> {
     match location {
-        Location::Npy(path) => npy::read(path),
-        Location::Safetensors { path, tensor } => safetensors::read(path, tensor.as_deref()),
+        Location::Npy(path) => npy::read(path, dimensions),
+        Location::Safetensors { path, tensor } => {
+            safetensors::read(path, tensor.as_deref(), dimensions)
+        }
+    }
+}
+
+/// How many dimensions an array in a file may have.
+#[derive(Clone, Copy)]
+enum Dimensions {
+    /// Those of a matrix.
+    Two,
+    /// Also that of a vector, which is read as a row.
+    OneOrTwo,
+}
+
+impl Dimensions {
+    /// Rows and columns of an array of this shape.
+    fn extents(self, what: &str, shape: &[u64]) -> Result<[u64; 2], IoError> {
+        match (self, shape) {
+            (_, &[rows, columns]) => Ok([rows, columns]),
+            (Dimensions::OneOrTwo, &[length]) => Ok([1, length]),
+            _ => Err(IoError::WrongDimensions {
+                what: what.to_owned(),
+                shape: shape.to_vec(),
+                vectors: matches!(self, Dimensions::OneOrTwo),
+            }),
+        }
     }
 }
 
@@ -121,8 +201,8 @@ pub fn read(location: &Location) -> Result<HostMatrix, IoError> {
 pub fn write(location: &Location, matrix: &HostMatrix) -> Result<(), IoError> {
     match location {
         Location::Npy(path) => npy::write(path, matrix),
-        Location::Safetensors { path, tensor } => {
-            safetensors::write(path, tensor.as_deref().unwrap_or("D"), matrix)
+        Location::Safetensors { path, .. } => {
+            safetensors::write(path, location.tensor_to_write(), matrix)
         }
     }
 }
@@ -144,13 +224,26 @@ pub fn convert_with_notice(
 fn conversion_notice(matrix: &HostMatrix, dtype: Dtype, name: &str) -> String {
     let from = matrix.dtype();
     let notice = format!("{name}: {from} converted to {dtype}, rounded to nearest even");
-    match matrix.out_of_range(dtype) {
-        0 => notice,
-        lost => {
-            let total = matrix.rows() * matrix.columns();
-            format!("{notice}; WARNING: {lost} of {total} elements exceed the range of {dtype}")
+    let total = matrix.rows() * matrix.columns();
+    let warning = |count: u64, what: &str| match count {
+        0 => String::new(),
+        count => format!("; WARNING: {count} of {total} elements {what}"),
+    };
+    let becomes = match (dtype.is_integer(), dtype) {
+        (true, _) => format!("exceed the range of {dtype} and become its nearest value"),
+        (false, Dtype::E4m3 | Dtype::E5m2) => {
+            format!("exceed the range of {dtype} and become its largest value")
         }
-    }
+        (false, _) => format!("exceed the range of {dtype} and become infinite"),
+    };
+    let lost = warning(matrix.out_of_range(dtype), &becomes);
+    let undefined = match dtype.is_integer() {
+        true => {
+            warning(matrix.nan_elements(), &format!("are NaN, which {dtype} lacks, and become 0"))
+        }
+        false => String::new(),
+    };
+    format!("{notice}{lost}{undefined}")
 }
 
 /// Opens a regular file. Returns its length too.
@@ -171,6 +264,10 @@ fn read_elements(
     layout: MatrixLayout,
     dtype: Dtype,
 ) -> Result<HostMatrix, IoError> {
+    let needed = layout.bytes(dtype).map_or(u64::MAX, |bytes| bytes as u64);
+    if let Some(available) = memory::too_little_for(needed) {
+        return Err(IoError::HostMemory { what: what.to_owned(), needed, available });
+    }
     let mut matrix = HostMatrix::zeros(layout, dtype)
         .map_err(|source| IoError::Matrix { what: what.to_owned(), source })?;
     file.read_exact(matrix.bytes_mut())

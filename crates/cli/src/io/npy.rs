@@ -6,12 +6,12 @@ use std::path::Path;
 use npyz::{DType, Endianness, NpyHeader, TypeChar, WriterBuilder};
 use persistent_gemm::{Dtype, HostMatrix, MatrixLayout, Order};
 
-use super::{IoError, atomic, open, read_elements, write_elements};
+use super::{Dimensions, IoError, open, read_elements, replace, write_elements};
 
 /// numpy itself reads headers of up to 10000 bytes.
 const MAX_HEADER_BYTES: usize = 10_000;
 
-pub(super) fn read(path: &Path) -> Result<HostMatrix, IoError> {
+pub(super) fn read(path: &Path, dimensions: Dimensions) -> Result<HostMatrix, IoError> {
     let (mut file, file_bytes) = open(path)?;
     let header_bytes = read_header(&mut file, path)?;
     let header = NpyHeader::from_reader(Cursor::new(&header_bytes))
@@ -19,9 +19,7 @@ pub(super) fn read(path: &Path) -> Result<HostMatrix, IoError> {
     let what = path.display().to_string();
     let (dtype, endianness) = element_type(&header.dtype(), &what)?;
     let shape = header.shape();
-    let &[rows, columns] = shape else {
-        return Err(IoError::NotTwoDimensional { what, shape: shape.to_vec() });
-    };
+    let [rows, columns] = dimensions.extents(&what, shape)?;
 
     let too_large = || IoError::TooLarge { what: what.clone(), shape: shape.to_vec() };
     let needed = rows
@@ -177,7 +175,7 @@ pub(super) fn write(path: &Path, matrix: &HostMatrix) -> Result<(), IoError> {
         Order::ColumnMajor => npyz::Order::Fortran,
     };
     let shape = [matrix.rows() as u64, matrix.columns() as u64];
-    atomic::write(path, |target| {
+    replace(path, |target| {
         let type_str = name.parse().map_err(std::io::Error::other)?;
         npyz::WriteOptions::new_header_only()
             .dtype(DType::new_scalar(type_str))

@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 use std::fs::File;
-use std::io::{Read, Seek, SeekFrom};
+use std::io::{self, Read, Seek, SeekFrom};
 use std::path::Path;
 
 use persistent_gemm::{Dtype, HostMatrix, MatrixLayout, Order};
@@ -11,18 +11,20 @@ use safetensors::Dtype as FileDtype;
 use safetensors::tensor::TensorInfo;
 use serde_json::Value;
 
-use super::{IoError, atomic, open, read_elements, write_elements};
+use super::{Dimensions, IoError, open, read_elements, replace, write_elements};
 
 /// Bytes of the header's length, at the start of the file.
 const LENGTH_BYTES: u64 = 8;
 /// The format allows headers of up to 100 MB.
 const MAX_HEADER_BYTES: u64 = 100_000_000;
 /// The header's entry for everything that is not a tensor.
-const METADATA: &str = "__metadata__";
+pub(super) const METADATA: &str = "__metadata__";
 
 /// The tensors of a file by name, not yet interpreted, and where their data begins.
 struct Header {
     tensors: BTreeMap<String, Value>,
+    /// The entry that is no tensor.
+    metadata: Option<Value>,
     data_start: u64,
 }
 
@@ -46,13 +48,17 @@ fn read_header(file: &mut File, path: &Path, file_bytes: u64) -> Result<Header, 
     file.take(length).read_to_end(&mut text).map_err(cannot_read)?;
     let mut tensors: BTreeMap<String, Value> = serde_json::from_slice(&text)
         .map_err(|source| IoError::SafetensorsHeader { path: path.to_owned(), source })?;
-    tensors.remove(METADATA);
-    Ok(Header { tensors, data_start: LENGTH_BYTES + length })
+    let metadata = tensors.remove(METADATA);
+    Ok(Header { tensors, metadata, data_start: LENGTH_BYTES + length })
 }
 
-pub(super) fn read(path: &Path, requested: Option<&str>) -> Result<HostMatrix, IoError> {
+pub(super) fn read(
+    path: &Path,
+    requested: Option<&str>,
+    dimensions: Dimensions,
+) -> Result<HostMatrix, IoError> {
     let (mut file, file_bytes) = open(path)?;
-    let Header { mut tensors, data_start } = read_header(&mut file, path, file_bytes)?;
+    let Header { mut tensors, data_start, .. } = read_header(&mut file, path, file_bytes)?;
     let names = |tensors: &BTreeMap<String, Value>| tensors.keys().cloned().collect();
     let (name, entry) = match requested {
         Some(requested) => match tensors.remove_entry(requested) {
@@ -80,13 +86,12 @@ pub(super) fn read(path: &Path, requested: Option<&str>) -> Result<HostMatrix, I
     let info: TensorInfo = serde_json::from_value(entry).map_err(damaged)?;
     let dtype = element_type(info.dtype, &what)?;
     let shape: Vec<u64> = info.shape.iter().map(|extent| *extent as u64).collect();
-    let &[rows, columns] = info.shape.as_slice() else {
-        return Err(IoError::NotTwoDimensional { what, shape });
-    };
-    let needed = (rows as u64)
-        .checked_mul(columns as u64)
+    let [rows, columns] = dimensions.extents(&what, &shape)?;
+    let needed = rows
+        .checked_mul(columns)
         .and_then(|elements| elements.checked_mul(u64::from(dtype.bytes())));
-    let Some(needed) = needed else {
+    let (Some(needed), Ok(rows), Ok(columns)) = (needed, rows.try_into(), columns.try_into())
+    else {
         return Err(IoError::TooLarge { what, shape });
     };
     let (start, end) = (info.data_offsets.0 as u64, info.data_offsets.1 as u64);
@@ -144,7 +149,7 @@ fn file_type(dtype: Dtype) -> FileDtype {
 }
 
 pub(super) fn write(path: &Path, name: &str, matrix: &HostMatrix) -> Result<(), IoError> {
-    refuse_to_drop_tensors(path, name)?;
+    let metadata = check_replaceable(path, name)?;
     let row_major;
     let matrix = if matrix.layout().order == Order::RowMajor {
         matrix
@@ -161,8 +166,10 @@ pub(super) fn write(path: &Path, name: &str, matrix: &HostMatrix) -> Result<(), 
         shape: vec![rows, columns],
         data_offsets: (0, rows * columns * matrix.dtype().bytes() as usize),
     };
-    atomic::write(path, |target| {
-        let mut header = serde_json::to_vec(&BTreeMap::from([(name, &info)]))?;
+    replace(path, |target| {
+        let mut entries = BTreeMap::from([(name, serde_json::to_value(&info)?)]);
+        entries.extend(metadata.map(|metadata| (METADATA, metadata)));
+        let mut header = serde_json::to_vec(&entries)?;
         // Padded with spaces, so that the data is aligned.
         header.resize(header.len().next_multiple_of(LENGTH_BYTES as usize), b' ');
         target.write_all(&(header.len() as u64).to_le_bytes())?;
@@ -171,18 +178,26 @@ pub(super) fn write(path: &Path, name: &str, matrix: &HostMatrix) -> Result<(), 
     })
 }
 
-/// A file that holds other tensors is not replaced by one that holds only this. One that is no
-/// safetensors file is.
-fn refuse_to_drop_tensors(path: &Path, name: &str) -> Result<(), IoError> {
-    let Ok((mut file, file_bytes)) = open(path) else {
-        return Ok(());
+/// Checks that no tensors are lost if a file with only this tensor replaces the one that is there.
+/// Returns the metadata of that file, which the new one keeps.
+pub(super) fn check_replaceable(path: &Path, name: &str) -> Result<Option<Value>, IoError> {
+    let unreadable =
+        |source| IoError::UnreadableTarget { path: path.to_owned(), source: Box::new(source) };
+    let (mut file, file_bytes) = match open(path) {
+        Ok(open) => open,
+        Err(IoError::Read { source, .. }) if source.kind() == io::ErrorKind::NotFound => {
+            return Ok(None);
+        }
+        Err(error @ IoError::NotAFile { .. }) => return Err(error),
+        Err(error) => return Err(unreadable(error)),
     };
-    let Ok(mut header) = read_header(&mut file, path, file_bytes) else {
-        return Ok(());
-    };
+    if file_bytes == 0 {
+        return Ok(None);
+    }
+    let mut header = read_header(&mut file, path, file_bytes).map_err(unreadable)?;
     header.tensors.remove(name);
     if header.tensors.is_empty() {
-        return Ok(());
+        return Ok(header.metadata);
     }
     let others = header.tensors.into_keys().collect();
     Err(IoError::WouldDropTensors { path: path.to_owned(), others })

@@ -277,7 +277,10 @@ fn tensors_of_the_safetensors_library_are_read() {
     assert!(error.contains("3 tensors") && error.contains("'bias', 'index', 'weight'"), "{error}");
     let error = read(Some("w")).unwrap_err().to_string();
     assert!(error.contains("no tensor 'w'") && error.contains("'weight'"), "{error}");
-    assert!(matches!(read(Some("bias")), Err(IoError::NotTwoDimensional { .. })));
+    assert!(matches!(read(Some("bias")), Err(IoError::WrongDimensions { vectors: false, .. })));
+    let vector = |name: &str| read_vector(&format!("{}:{name}", path.display()).parse().unwrap());
+    assert_eq!(vector("bias").unwrap().layout(), MatrixLayout::row_major(1, 4));
+    assert_eq!(vector("weight").unwrap().layout(), MatrixLayout::row_major(3, 4));
     let error = read(Some("index")).unwrap_err().to_string();
     assert!(error.contains("I64") && error.contains("F8_E4M3"), "{error}");
 }
@@ -317,18 +320,54 @@ fn writing_never_loses_what_is_there() {
     );
     assert_eq!(fs::read(&path).unwrap(), b"precious");
 
-    // A failure in the middle of writing.
-    let failed = atomic::write(&path, |target| {
-        target.write_all(&[0; 1 << 21])?;
-        Err(std::io::Error::other("disk full"))
-    });
-    assert!(matches!(failed, Err(IoError::Write { .. })));
-    assert_eq!(fs::read(&path).unwrap(), b"precious");
     assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 2);
 
     let nowhere = folder.path().join("no/such/folder/x.npy");
     let single = matrix(MatrixLayout::row_major(2, 2), Dtype::F32, 1);
     assert!(matches!(write(&at(&nowhere), &single), Err(IoError::Write { .. })));
+}
+
+#[test]
+fn a_safetensors_file_that_cannot_be_read_is_not_replaced() {
+    let folder = folder();
+    let some = matrix(MatrixLayout::row_major(2, 2), Dtype::Bf16, 1);
+    let path = model(&folder);
+    let whole = fs::read(&path).unwrap();
+    let mut damaged = whole.clone();
+    damaged[9] = b'!';
+    for content in [&whole[..20], &damaged, b"text", &[0xff; 64]] {
+        fs::write(&path, content).unwrap();
+        for error in [check_writable(&at(&path)), write(&at(&path), &some)] {
+            let error = error.unwrap_err().to_string();
+            assert!(error.contains("may hold other tensors"), "{error}");
+            assert!(error.contains("delete the file"), "{error}");
+        }
+        assert_eq!(fs::read(&path).unwrap(), content);
+    }
+    // Others are found before the work too.
+    fs::write(&path, &whole).unwrap();
+    assert!(matches!(check_writable(&at(&path)), Err(IoError::WouldDropTensors { .. })));
+    fs::write(&path, b"").unwrap();
+    check_writable(&at(&path)).unwrap();
+    write(&at(&path), &some).unwrap();
+}
+
+#[test]
+fn metadata_is_kept_and_is_no_tensor() {
+    let folder = folder();
+    let path = folder.path().join("d.safetensors");
+    let data = [0u8; 4];
+    let tensors = [("D", TensorView::new(FileDtype::F16, vec![1, 2], &data).unwrap())];
+    let notes = std::collections::HashMap::from([("format".to_owned(), "pt".to_owned())]);
+    fs::write(&path, ::safetensors::serialize(tensors, Some(notes.clone())).unwrap()).unwrap();
+    write(&at(&path), &matrix(MatrixLayout::row_major(2, 2), Dtype::F32, 1)).unwrap();
+    let bytes = fs::read(&path).unwrap();
+    let (_, header) = ::safetensors::SafeTensors::read_metadata(&bytes).unwrap();
+    assert_eq!(header.metadata().as_ref(), Some(&notes));
+    assert_eq!(read(&at(&path)).unwrap().layout(), MatrixLayout::row_major(2, 2));
+
+    let error = "d.safetensors:__metadata__".parse::<Location>().unwrap_err().to_string();
+    assert!(error.contains("'__metadata__'") && error.contains("another name"), "{error}");
 }
 
 #[cfg(unix)]
@@ -365,7 +404,15 @@ fn conversion_says_what_it_does() {
     assert_eq!(
         conversion_notice(&source, Dtype::F16, "B"),
         "B: f32 converted to f16, rounded to nearest even; WARNING: 2 of 3 elements exceed the \
-         range of f16"
+         range of f16 and become infinite"
+    );
+    let special = [1e6, f64::NAN, f64::INFINITY];
+    let special = HostMatrix::from_f64(layout, Dtype::F32, &special).unwrap();
+    assert_eq!(
+        conversion_notice(&special, Dtype::S8, "A"),
+        "A: f32 converted to s8, rounded to nearest even; WARNING: 2 of 3 elements exceed the \
+         range of s8 and become its nearest value; WARNING: 1 of 3 elements are NaN, which s8 \
+         lacks, and become 0"
     );
     let half = convert_with_notice(&source, Dtype::F16, "A").unwrap();
     assert_eq!(half.get(0, 0), Some(f64::INFINITY));

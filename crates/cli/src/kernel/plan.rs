@@ -161,11 +161,11 @@ impl Ranked {
             }
         };
         format!(
-            "{}, {}, {}, {} SMs: {}{found}",
+            "{}, {}, {}, {}: {}{found}",
             parse::extents(&self.problem),
             parse::types(config),
             parse::majors(&self.problem),
-            self.sms,
+            if self.sms == 1 { "1 SM".to_owned() } else { format!("{} SMs", self.sms) },
             self.repacked()
         )
     }

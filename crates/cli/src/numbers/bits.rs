@@ -36,7 +36,7 @@ pub(super) fn run(args: &Args) -> Result<Verdict, Failure> {
     };
     let problems = if args.problem.is_empty() { &[usual][..] } else { &args.problem };
     let mut report = BitsReport::new(&executor)?;
-    let interrupt = Interrupt::listen()?;
+    let interrupt = Interrupt::listen();
     let progress = output::progress(work.len() * problems.len());
     for (kind, variant) in &work {
         for &extents in problems {
@@ -49,7 +49,8 @@ pub(super) fn run(args: &Args) -> Result<Verdict, Failure> {
             problem.validate()?;
             let elements =
                 Elements { b: kind.b, ..Elements::new(kind.a, variant.config().output_dtype()) };
-            memory::check(&problem, elements, true)?;
+            let purpose = memory::Purpose { verify: true, ..Default::default() };
+            memory::check(&problem, elements, purpose)?;
             progress.set_message(format!("{}*{} {m}x{n}x{k}", kind.a, kind.b));
             let entry = BitsEntry::measure(&executor, kind, variant, extents, args.seed)?;
             report.entries.push(entry);

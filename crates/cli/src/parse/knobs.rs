@@ -153,7 +153,7 @@ pub struct Knobs {
     /// Macro-tile MxNxK; it is decomposed if it does not fit one CTA.
     #[arg(long, value_name = "MxNxK", value_parser = tile)]
     pub tile: Option<[u32; 3]>,
-    /// Cluster shape MxN, up to 4 CTAs.
+    /// Cluster shape MxN, up to 8 CTAs.
     #[arg(long, value_name = "MxN", value_parser = cluster)]
     pub cluster: Option<Cluster>,
     /// Warps of a CTA: 8, 12 or 16.
@@ -251,9 +251,13 @@ impl Knobs {
     ) -> Result<(), persistent_gemm::Error> {
         let [a, b] = config.operands();
         let types = Elements { b, ..Elements::new(a, config.output_dtype()) };
-        if *config != self::config(types) {
+        let mut without_knobs = self::config(types);
+        without_knobs.epilogue = config.epilogue;
+        if *config != without_knobs {
             Plan::candidates(problem, config, USUAL_SMS)?;
-            output::note("the cpu backend has no kernel: knobs are checked, and change nothing");
+            output::note(
+                "the cpu backend has no kernel: knobs of kernels are checked, and change nothing",
+            );
         }
         Ok(())
     }

@@ -3,8 +3,10 @@
 use std::borrow::Cow;
 
 use persistent_gemm::host::HostBatch;
+use persistent_gemm::matrix::overlap;
 use persistent_gemm::measure::Elements;
 use persistent_gemm::{Config, Dtype, HostMatrix, Major, MatrixLayout, Operands, Problem};
+use pgemm_kernels::Product;
 
 use super::Args;
 use crate::Failure;
@@ -48,14 +50,14 @@ impl Source<'_> {
     }
 }
 
-/// The default operand types for files of these types: the files' types if tensor cores support
-/// them.
+/// The default operand types for files of these types: the files' types if there are kernels for
+/// them, else f32 if one of them is f32.
 pub(super) fn usual_operands([a, b]: [Dtype; 2]) -> [Dtype; 2] {
-    use Dtype::{Bf16, F16, F32, Tf32};
+    use Dtype::{Bf16, F16, F32};
     match (a, b) {
+        _ if Product::of(a, b).is_some() => [a, b],
+        (F32, Bf16 | F16) | (Bf16 | F16, F32) => [F32, F32],
         (Bf16 | F16, _) => [a, a],
-        (Tf32 | F32, _) => [Bf16, Bf16],
-        _ if pgemm_kernels::Product::of(a, b).is_some() => [a, b],
         _ => [Bf16, Bf16],
     }
 }
@@ -67,7 +69,15 @@ pub(super) fn elements(args: &Args, usual: [Dtype; 2]) -> Result<Elements, io::I
     let [a, b] = match (args.dtype, spec) {
         (Some(a), _) => [a, args.b_dtype.unwrap_or(a)],
         (None, Some(spec)) => parse::operands_of(spec),
-        (None, None) => usual,
+        (None, None) => {
+            if usual == [Dtype::F32; 2] {
+                output::note(
+                    "the product is computed in f32, as the files have it; --dtype tf32, bf16 or \
+                     f16 is faster and rounds the operands first",
+                );
+            }
+            usual
+        }
     };
     let requested = args.output_dtype.or(spec.map(|spec| spec.output));
     let precision = parse::precision(args.precision, spec);
@@ -98,6 +108,7 @@ pub(super) fn generate(
     args: &Args,
     [m, n, k]: [usize; 3],
     elements: Elements,
+    purpose: memory::Purpose,
 ) -> Result<InputMatrices, Failure> {
     let b_major = args.b_major.unwrap_or(if any_major(elements.b) { Major::N } else { Major::K });
     let problem = Problem::new(m, n, k, args.a_major, b_major)
@@ -106,7 +117,7 @@ pub(super) fn generate(
         .with_beta(args.beta.unwrap_or(0.0));
     let problem = args.strides.batch(problem, args.batch);
     problem.validate()?;
-    memory::check(&problem, elements, args.verify)?;
+    memory::check(&problem, elements, purpose)?;
     let batch = problem.batch;
     let random = |layout: MatrixLayout, dtype, stride, stream: u64| {
         let one = |index: usize| {
@@ -115,7 +126,10 @@ pub(super) fn generate(
             matrix.fill_random(seed.wrapping_mul(3).wrapping_add(stream));
             Ok(matrix)
         };
-        (0..batch.matrices(stride)).map(one).collect::<Result<Vec<_>, Failure>>()
+        let matrices = (0..batch.matrices(stride)).map(one);
+        let mut matrices = matrices.collect::<Result<Vec<_>, Failure>>()?;
+        overlap(&mut matrices, stride)?;
+        Ok::<_, Failure>(matrices)
     };
     output::while_showing("filling matrices", || {
         Ok(InputMatrices {
@@ -171,7 +185,7 @@ pub(super) fn bias(
     }
     let layout = MatrixLayout::row_major(1, config.epilogue.bias_length(problem.m, problem.n));
     let bias = match &args.bias {
-        Some(file) => io::read(file)?,
+        Some(file) => io::read_vector(file)?,
         None => {
             let mut bias = HostMatrix::zeros(layout, config.bias_dtype())?;
             bias.fill_random(args.seed.wrapping_mul(3).wrapping_add(3));

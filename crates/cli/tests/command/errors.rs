@@ -247,3 +247,63 @@ fn cuda_without_a_driver() {
             .refused(&["there is no device 99", "ordinals start at 0"]);
     }
 }
+
+#[test]
+fn knobs_far_beyond_their_limits() {
+    for (knobs, parts) in [
+        ("--tile 0x0x0", &["tile_m = 0", "multiple of 64 from 64"][..]),
+        ("--tile 64x64x0", &["tile_k = 0", "must be 32, 64 or 128"]),
+        ("--tile 4294967295x64x64", &["tile_m = 4294967295", "from 64 to 256"]),
+        ("--cluster 4294967295x4294967295", &["cluster_m = 4294967295", "1, 2, 4 or 8"]),
+        ("--prefetch-depth 4294967295", &["4294967295 stages", "6 stages fit"]),
+        ("--warps-per-block 0", &["warps_per_block = 0", "nearest legal value is 8"]),
+        ("--alpha 1e300", &["alpha is 1e300", "from 1.2e-38 to 3.4e38"]),
+    ] {
+        for backend in ["cpu", "emulator"] {
+            line(&format!("run --m 64 --n 64 --k 64 {knobs} --backend {backend}")).refused(parts);
+        }
+    }
+    // More rows than there are make one block of them.
+    let run =
+        line("run --m 300 --n 64 --k 64 --raster-rows 4294967295 --backend emulator --verify");
+    assert!(run.fine().stdout.contains("verification  correct"));
+}
+
+#[test]
+fn clusters_that_a_few_sms_do_not_hold() {
+    for (sms, most) in [(1, 1), (3, 2), (7, 4)] {
+        let words = format!("kernel plan --problem 8192x8192x8192 --sm-count {sms} --json");
+        let json = line(&words).fine().json();
+        let plans = json[0]["plans"].as_array().unwrap();
+        assert!(!plans.is_empty());
+        for plan in plans {
+            let spec: pgemm_kernels::Spec = plan["plan"]["spec"].as_str().unwrap().parse().unwrap();
+            assert!(spec.cluster.size() <= most, "{spec}");
+        }
+    }
+    line("kernel plan --problem 64x64x64 --sm-count 3 --spec bf16-kk-bf16-64x64x64-s10-w1-c2x2")
+        .refused(&["c2x2 has 4 in a cluster", "3 SMs are there, or allowed", "smaller cluster"]);
+    let run = line("kernel plan --problem 64x64x64 --sm-count 1").fine();
+    assert!(run.stdout.contains(", 1 SM: "), "{}", run.stdout);
+    // The emulator has as many SMs as a cluster needs.
+    let spec = "bf16-kk-bf16-64x64x64-s10-w1-c4x2";
+    line(&format!("run --m 600 --n 200 --k 64 --spec {spec} --b-major k --backend emulator"))
+        .fine();
+}
+
+#[test]
+fn results_that_cannot_be_judged_are_not_called_wrong() {
+    let run = line("run --m 64 --n 64 --k 64 --alpha inf --verify --backend cpu");
+    assert_eq!(run.status, 1);
+    assert!(run.stdout.contains("CANNOT BE JUDGED, because"), "{}", run.stdout);
+    assert!(run.stdout.contains("4096 with a reference that is not finite"), "{}", run.stdout);
+    assert!(!run.stdout.contains("WRONG") && !run.stdout.contains("worst"), "{}", run.stdout);
+}
+
+#[test]
+fn an_epilogue_is_no_knob_without_effect() {
+    let run = line("run --m 8 --n 8 --k 8 --epilogue bias_n|gelu --backend cpu --verify").fine();
+    assert!(!run.stderr.contains("change nothing"), "{}", run.stderr);
+    let run = line("run --m 8 --n 8 --k 8 --split stream-k --backend cpu --verify").fine();
+    assert!(run.stderr.contains("change nothing"), "{}", run.stderr);
+}

@@ -1,5 +1,8 @@
 //! `pgemm kernel`.
 
+use std::fs;
+use std::path::Path;
+
 use persistent_gemm::heuristic::{self, Shape};
 use persistent_gemm::{Config, Dtype, Major, Plan, Problem, Split};
 
@@ -65,6 +68,20 @@ fn a_kernel_is_shown_in_text_and_ptx() {
         .flat_map(|line| [line, "\n"])
         .collect();
     assert_eq!(code, canonical);
+}
+
+/// The drawing in the book is what the command beside it draws.
+#[test]
+fn the_books_drawing_is_that_of_the_kernel() {
+    let folder = tempfile::tempdir().unwrap();
+    let drawn = folder.path().join("tiling.svg");
+    let kernel = "bf16-kn-bf16-256x192x64-s3-w2-c2x1";
+    let run = line(&format!("kernel show {kernel} --svg {}", drawn.display())).fine();
+    assert!(run.stdout.contains("drawn to"), "{}", run.stdout);
+    let committed = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/images/tiling.svg");
+    let [drawn, committed] = [&drawn, &committed].map(|path| fs::read_to_string(path).unwrap());
+    assert!(drawn == committed, "draw docs/images/tiling.svg again");
+    line("kernel show f64-kn-f64-128x128x16-s6-w2x4-k8 --svg x.svg").refused(&["cannot be drawn"]);
 }
 
 #[test]

@@ -75,6 +75,9 @@ fn layouts_that_cannot_be() {
         ),
         (&["4:2", "--complement", "-24"], &["-24", "at least 1"]),
         (&["4:2", "--coalesce", "--left-inverse"], &["cannot be used with"]),
+        // Two coordinates have one index, because of a stride of 0 or since modes overlap.
+        (&["(4,4):(0,0)", "--left-inverse"], &["two coordinates to the same index"]),
+        (&["(4,4):(1,2)", "--left-inverse"], &["two coordinates to the same index"]),
         (
             &["Sw<3,4,3> o 0 o (8,64):(64,1)", "--coalesce"],
             &["is swizzled", "Leave the swizzle out"],

@@ -13,7 +13,7 @@ fn errors_of_every_type_are_within_their_bounds() {
     .fine();
     assert!(!run.stdout.contains("WRONG") && run.stderr.is_empty(), "{}{}", run.stdout, run.stderr);
     let report: serde_json::Value = serde_json::from_slice(&std::fs::read(&path).unwrap()).unwrap();
-    assert_eq!((&report["schema"], &report["backend"]), (&1.into(), &"cpu".into()));
+    assert_eq!((&report["kind"], &report["backend"]), (&"numbers".into(), &"cpu".into()));
     assert_eq!(report["command"][1], "numbers");
     let entries = report["entries"].as_array().unwrap();
     // The header has two lines.

@@ -11,7 +11,7 @@ fn pgemm_in(folder: &Path, packs: &str, words: &str) -> Run {
     let mut command = Command::new(env!("CARGO_BIN_EXE_pgemm"));
     command.args(words.split_whitespace()).env_remove("PGEMM_LOG").env_remove("PGEMM_AUTOTUNE");
     command.env("PGEMM_CACHE_DIR", folder).env("PGEMM_PACKS", packs).current_dir(folder);
-    // The offline assembler is looked for from the current folder on.
+    // The one that scripts/ptxas.sh installs.
     let tools = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../.tools/ptxas-12.9/ptxas");
     if tools.is_file() {
         command.env("PGEMM_PTXAS", tools);

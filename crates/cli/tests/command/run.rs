@@ -73,6 +73,8 @@ fn batches_verify_on_cpu_and_emulator() {
             "--batch-stride-b 3001 --batch-stride-d 2005 --split split-2",
             "--dtype f64 --beta 1",
             "--dtype e4m3 --batch-stride-b 0",
+            // Products whose operands overlap read the same elements.
+            "--batch-stride-a 1 --batch-stride-b 8 --beta 1 --batch-stride-c 50",
         ] {
             let command = format!(
                 "run --m 40 --n 50 --k 60 --batch 3 --backend {backend} --seed 3 --verify {extra}"
@@ -206,11 +208,15 @@ fn knobs_that_contradict_each_other_are_refused() {
         ("--split split-0".to_owned(), "split-N with N from 1"),
         ("--split half".to_owned(), "whole, stream-k"),
         ("--schedule fair".to_owned(), "cooperative or ping-pong"),
+        // 131072 stages of 32 KiB are 4 GiB, which do not fit 32 bits.
+        ("--tile 128x128x64 --prefetch-depth 131072".to_owned(), "needs 4295001088"),
         ("--l2-policy c=normal".to_owned(), "a, b and d"),
         ("--schedule ping-pong --warps-per-block 8".to_owned(), "consumers"),
     ] {
         line(&format!("{size} {knobs}")).refused(&[part]);
     }
+    line("run --m 8 --n 8 --k 8 --backend cpu --alpha -.5 --verify").fine();
+    line("run --m 8 --n 8 --k 8 --backend cpu --alpha -x").refused(&["--alpha", "-x"]);
     let run = line("run --m 8 --n 8 --k 8 --backend cpu --split stream-k").fine();
     assert!(run.stderr.contains("the cpu backend has no kernel"), "{}", run.stderr);
 }
@@ -269,6 +275,16 @@ fn the_doctor_says_what_would_be_used() {
     assert_eq!(json["driver"]["error"].is_null(), !json["driver"]["cuda_version"].is_null());
     assert!(json["plan_8192_bf16"]["clusters"].as_u64().unwrap() > 0);
     assert!(json["cache"]["max_bytes"].is_u64());
+
+    // A folder that cannot be used is something to find out, and no reason to stop.
+    let file = tempfile::NamedTempFile::new().unwrap();
+    let in_file = |words: &str| {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_pgemm"));
+        command.args(words.split_whitespace()).env("PGEMM_CACHE_DIR", file.path());
+        finish(command.output().unwrap()).fine()
+    };
+    assert!(in_file("doctor").stdout.contains("Not a directory"));
+    assert!(in_file("doctor --json").json()["cache"]["error"].is_string());
 }
 
 #[test]

@@ -102,6 +102,36 @@ fn scopes_must_reach_the_other_side() {
     fails_with(&kernel, 2, arguments, ReportKind::Race, &["read", "write"]);
 }
 
+/// Two CTAs of one cluster: the cluster's scope reaches from one to the other, the CTA's does not,
+/// whichever side has it.
+#[test]
+fn only_the_scope_of_the_cluster_reaches_its_other_cta() {
+    let arguments = |memory: &mut Memory| message_arguments(memory).0;
+    let flags = |release: Scope, acquire: Scope| {
+        let write = Access { scope: release, ..ordered(Order::Release) };
+        let read = Access { scope: acquire, ..ordered(Order::Acquire) };
+        let kernel = message(&[Op::Store(write)], read, None);
+        Kernel { cluster: 2, ..kernel }
+    };
+    let wide = [Scope::Cluster, Scope::Gpu];
+    for (release, acquire) in wide.iter().flat_map(|&own| wide.map(|other| (own, other))) {
+        passes(&flags(release, acquire), 2, message_arguments, |_, _| ());
+    }
+    for scope in wide {
+        for kernel in [flags(Scope::Cta, scope), flags(scope, Scope::Cta)] {
+            fails_with(&kernel, 2, arguments, ReportKind::Race, &["read", "write"]);
+        }
+    }
+    let fences = |scope| {
+        let fence = Op::Fence(Order::AcquireRelease, scope);
+        let relaxed = ordered(Order::Relaxed);
+        let kernel = message(&[fence.clone(), Op::Store(relaxed)], relaxed, Some(fence));
+        Kernel { cluster: 2, ..kernel }
+    };
+    passes(&fences(Scope::Cluster), 2, message_arguments, |_, _| ());
+    fails_with(&fences(Scope::Cta), 2, arguments, ReportKind::Race, &["read", "write"]);
+}
+
 #[test]
 fn weak_flags_race() {
     let kernel = message(&[Op::Store(ordered(Order::Weak))], ordered(Order::Acquire), None);

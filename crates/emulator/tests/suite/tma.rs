@@ -2,10 +2,11 @@
 
 use pgemm_emulator::{Memory, Options, Permission, ReportKind, Schedule, SetupError};
 use pgemm_ir::{
-    Argument, Element, Kernel, Launch, Op, ProxyFence, Space, Special, SwizzleMode, Type, ValueId,
+    Argument, CompareOp, Element, Kernel, Launch, Op, Order, ProxyFence, Space, Special,
+    SwizzleMode, Type, ValueId,
 };
 
-use crate::kernel::{Writer, access, fails_with, matrix, passes, run_with, words};
+use crate::kernel::{Writer, access, fails_with, matrix, ordered, passes, run_with, words};
 
 /// A 20 × 10 matrix of words with a row pitch of 96 bytes. Element (r, c) is 100 r + c.
 fn input(memory: &mut Memory) -> Argument {
@@ -455,4 +456,106 @@ fn written_results_can_be_read_after_the_whole_wait_only() {
     };
     passes(&kernel(false), 1, |memory| (arguments(memory), ()), |_, ()| ());
     fails_with(&kernel(true), 1, arguments, ReportKind::Race, &["read", "store"]);
+}
+
+/// All threads read a box, and thread 0 loads the next one over it. On an H200 such a load overtook
+/// the reads where only a barrier stood between.
+fn refilled(fence: Option<ProxyFence>) -> Kernel {
+    with_input(|w, map, data, barrier| {
+        let own = w.own_word(data);
+        for phase in 0..2 {
+            w.in_thread(0, |w| {
+                w.run(Op::MbarrierArriveExpect { bytes: 512 }, &[barrier]);
+                w.at("load").tma_load(map, data, barrier, [0, 0]);
+            });
+            w.wait(barrier, phase);
+            w.at("read").load(own);
+            if let Some(fence) = fence {
+                w.run(Op::FenceProxy(fence), &[]);
+            }
+            w.sync();
+        }
+    })
+}
+
+#[test]
+fn a_load_over_what_was_read_needs_a_proxy_fence() {
+    let arguments = |memory: &mut Memory| vec![input(memory)];
+    let fenced = refilled(Some(ProxyFence::SharedCta));
+    passes(&fenced, 1, |memory| (arguments(memory), ()), |_, ()| ());
+    for fence in [None, Some(ProxyFence::Global)] {
+        let labels = ["load", "read"];
+        let report =
+            fails_with(&refilled(fence), 1, arguments, ReportKind::MissingProxyFence, &labels);
+        assert!(report.message.contains("was read through the generic proxy"), "{report}");
+    }
+}
+
+/// CTA 0 stores a box with TMA and raises a flag. CTA 1 polls the flag and loads the box with TMA.
+fn handed_on(fences: [Option<ProxyFence>; 2]) -> Kernel {
+    let mut w = Writer::new(1);
+    let map = w.map("box", Element::F32, &[16, 8], SwizzleMode::None);
+    let flag = w.scalar("flag", Type::U64);
+    let (data, barrier) = (w.data("data", 512), w.mbarrier());
+    w.ready_mbarrier(barrier, 1);
+    let own = w.own_word(data);
+    let (thread, cta) = (w.special(Special::Thread), w.special(Special::Cta));
+    let (zero, one, polled) = (w.u32(0), w.u32(1), w.bool(true));
+    w.store(own, thread);
+    w.run(Op::FenceProxy(ProxyFence::SharedCta), &[]);
+    w.sync();
+    let stores = w.is(cta, 0);
+    w.in_thread(0, |w| {
+        w.choose(
+            stores,
+            &[],
+            |w| {
+                w.at("store").tma_store(map, data, [0, 0]);
+                w.run(Op::BulkCommit, &[]);
+                w.run(Op::BulkWait { pending: 0, read: false }, &[]);
+                if let Some(fence) = fences[0] {
+                    w.run(Op::FenceProxy(fence), &[]);
+                }
+                w.run(Op::Store(ordered(Order::Release)), &[flag, one]);
+                vec![]
+            },
+            |w| {
+                w.while_(
+                    &[polled],
+                    |_, carried| carried[0],
+                    |w, _| {
+                        let seen = w.op(Op::Load(ordered(Order::Acquire)), &[flag], Type::U32);
+                        vec![w.compare(CompareOp::Eq, seen, zero)]
+                    },
+                );
+                if let Some(fence) = fences[1] {
+                    w.run(Op::FenceProxy(fence), &[]);
+                }
+                expect(w, barrier);
+                w.at("load").tma_load(map, data, barrier, [0, 0]);
+                w.wait(barrier, 0);
+                vec![]
+            },
+        );
+    });
+    w.finish()
+}
+
+#[test]
+fn what_tma_of_another_cta_stored_needs_a_proxy_fence() {
+    let arguments = |memory: &mut Memory| {
+        let data = memory.upload("box", &[0; 512], Permission::ReadWrite);
+        let flag = memory.upload("flag", &[0; 4], Permission::ReadWrite);
+        vec![matrix(data, 16, 8, 64), Argument::U64(flag)]
+    };
+    let (global, shared) = (Some(ProxyFence::Global), Some(ProxyFence::SharedCta));
+    for fences in [[global, None], [None, global]] {
+        passes(&handed_on(fences), 2, |memory| (arguments(memory), ()), |_, ()| ());
+    }
+    for fences in [[None, None], [shared, shared]] {
+        let kernel = handed_on(fences);
+        let labels = ["load", "store"];
+        let report = fails_with(&kernel, 2, arguments, ReportKind::MissingProxyFence, &labels);
+        assert!(report.message.contains("async proxy of another CTA"), "{report}");
+    }
 }

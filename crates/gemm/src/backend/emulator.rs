@@ -3,7 +3,7 @@
 use std::time::Instant;
 
 use pgemm_emulator::{Memory, Permission};
-use pgemm_kernels::{GemmKernel, RepackKernel, RepackSignature};
+use pgemm_kernels::{Cluster, GemmKernel, RepackKernel, RepackSignature};
 use pgemm_plan::{Config, OperandAlignment, PlannedProblem, Problem};
 
 use super::{
@@ -13,7 +13,8 @@ use crate::error::{Error, Result};
 use crate::sequence::Sequence;
 use crate::work::Pointers;
 
-/// SMs that the emulator pretends to have: a few, so that CTAs walk several tiles.
+/// SMs that the emulator pretends to have: a few, so that CTAs walk several tiles. There are more
+/// for larger clusters.
 const EMULATED_SMS: u32 = 4;
 
 pub(crate) struct Emulated;
@@ -53,7 +54,9 @@ impl ProductMemory for Memory {
     ) -> Result<Computed> {
         let start = Instant::now();
         let alignment = OperandAlignment::of(problem, config, [pointers.a, pointers.b]);
-        let mut plans = crate::plans(problem, config, EMULATED_SMS, &(), alignment)?;
+        let cluster = config.spec.map(|spec| spec.cluster).or(config.cluster);
+        let sms = EMULATED_SMS.max(cluster.map_or(1, Cluster::size));
+        let mut plans = crate::plans(problem, config, sms, &(), alignment)?;
         let Some(plan) = plans.next() else {
             // The list of plans is not empty; otherwise planning would have failed.
             return Err(Error::NoCleanKernel { dtype: config.dtype });
@@ -70,7 +73,7 @@ impl ProductMemory for Memory {
         let of_repacks: Vec<&RepackSignature> =
             repacks.iter().map(|repack| &repack.signature).collect();
         let signature = &gemm.signature;
-        let sequence = Sequence::new(planned, plan, signature, &of_repacks, zeros, EMULATED_SMS)?;
+        let sequence = Sequence::new(planned, plan, signature, &of_repacks, zeros, sms)?;
         let size = sequence.workspace();
         let workspace = self.allocate("workspace", size.bytes as usize);
         self.write(workspace, &vec![0; size.zeroed as usize])?;

@@ -3,6 +3,7 @@
 use std::convert::Infallible;
 use std::sync::Barrier;
 use std::thread;
+use std::time::Duration;
 
 use super::*;
 use crate::driver::DriverVersion;
@@ -210,24 +211,36 @@ fn the_least_recently_used_entry_goes_first() {
 }
 
 #[test]
-fn only_abandoned_temporary_files_are_swept() {
+fn files_of_others_in_a_shared_folder_stay() {
     let directory = tempfile::tempdir().unwrap();
     let cache = JitCache::new(directory.path().into(), DEFAULT_MAX_BYTES);
-    let (old, new, foreign) = (
-        directory.path().join(".writing-old"),
-        directory.path().join(".writing-new"),
-        directory.path().join("notes.txt"),
-    );
-    for path in [&old, &new, &foreign] {
-        let file = File::create(path).unwrap();
-        if *path != new {
-            file.set_modified(SystemTime::now() - 2 * ABANDONED).unwrap();
-        }
+    let foreign = ["notes.txt", "engine.jit", ".writing-old", ".pgemm-notes"];
+    for name in foreign {
+        let file = File::create(directory.path().join(name)).unwrap();
+        file.set_modified(SystemTime::UNIX_EPOCH).unwrap();
     }
+    let folder = format!("{}.{EXTENSION}", "0".repeat(64));
+    fs::create_dir(directory.path().join(&folder)).unwrap();
+    assert_eq!(cache.stats().unwrap().entries, 0);
     assert_eq!(get(&cache, &key("gemm"), b"image"), Outcome::Miss);
-    assert!(!old.exists() && new.exists() && foreign.exists());
+    assert_eq!(cache.stats().unwrap().entries, 1);
     assert_eq!(cache.clear().unwrap(), 1);
-    assert!(foreign.exists());
+    for name in foreign.into_iter().chain([folder.as_str()]) {
+        assert!(directory.path().join(name).exists(), "{name}");
+    }
+    assert_eq!(files(directory.path()), foreign.len() + 1);
+}
+
+#[cfg(unix)]
+#[test]
+fn a_pipe_in_the_place_of_an_entry_is_replaced() {
+    use std::process::Command;
+    let directory = tempfile::tempdir().unwrap();
+    let cache = JitCache::new(directory.path().into(), DEFAULT_MAX_BYTES);
+    let path = entry_path(&cache, &key("gemm"));
+    assert!(Command::new("mkfifo").arg(&path).status().unwrap().success());
+    assert_eq!(get(&cache, &key("gemm"), b"image"), Outcome::Rebuilt);
+    assert_eq!(get(&cache, &key("gemm"), b"image"), Outcome::Hit);
 }
 
 #[test]

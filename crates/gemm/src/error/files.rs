@@ -20,6 +20,26 @@ pub enum FileDamage {
         /// The schema version of this library.
         needed: u32,
     },
+    /// The file holds other results.
+    #[error("it holds results of the kind '{found}', and '{needed}' is needed")]
+    Kind {
+        /// The file's.
+        found: &'static str,
+        /// What was to be read.
+        needed: &'static str,
+    },
+    /// The file holds results that have no rows for reports.
+    #[error("results of the kind '{kind}' are not shown")]
+    NoRows {
+        /// What it holds.
+        kind: &'static str,
+    },
+    /// A line belongs to a run that no line before describes.
+    #[error("no line describes the run '{run}' before its results")]
+    NoRun {
+        /// The run's name.
+        run: String,
+    },
     /// A choice in it is not one for its problem.
     #[error(
         "{choice} is no kernel for {}x{}x{} with operands of {}, {}-major, and {}, {}-major, and \

@@ -26,6 +26,18 @@ pub enum MatrixError {
         unit: &'static str,
     },
 
+    /// Matrices of a batch overlap, and differ there.
+    #[error(
+        "the matrices {matrix} lie {stride} elements apart, so that they overlap, and they differ \
+         there: give matrices that agree, or a larger batch stride"
+    )]
+    Overlap {
+        /// `A`, `B` or `C`.
+        matrix: &'static str,
+        /// The batch stride, elements.
+        stride: usize,
+    },
+
     /// The allocation failed.
     #[error("{bytes} bytes of host memory are not to be had: free memory, or use a smaller matrix")]
     OutOfMemory {

@@ -275,9 +275,9 @@ impl Gemm {
             return Ok(None);
         }
         let there = |config: &Config, accept: &dyn Fn(&Plan) -> bool| -> Result<Option<Plan>> {
+            let accept = |plan: &Plan| accept(plan) && store.has(&plan.spec);
             let device = device.properties();
-            let plans = Plan::candidates_with(problem, config, device, &(), alignment)?;
-            Ok(plans.best_preferred(preferred(), |plan| accept(plan) && store.has(&plan.spec)))
+            Ok(Plan::best_preferred(problem, config, device, alignment, preferred(), accept)?)
         };
         let split = if best.split_tiles == 0 { Split::Whole } else { best.split };
         let of_class = config.clone().with_split(config.split.unwrap_or(split));

@@ -14,6 +14,7 @@ use rayon::prelude::*;
 
 use convert::{Scalar, with_scalar};
 
+pub use self::batch::overlap;
 pub use crate::error::MatrixError;
 use pgemm_plan::{MatrixLayout, Order};
 
@@ -244,20 +245,31 @@ impl HostMatrix {
         Ok(target)
     }
 
-    /// The number of finite elements beyond the largest values of another type.
-    /// [`convert`](Self::convert) makes them infinite or saturates them.
+    /// The number of elements beyond the largest values of another type, and of infinite ones if it
+    /// has no infinity. [`convert`](Self::convert) makes them infinite or saturates them.
     pub fn out_of_range(&self, element: Element) -> u64 {
-        let length = self.layout.line_length();
         let round: fn(f64) -> f64 =
             with_scalar!(element, T => |value| T::from_double(value).to_double());
         let (largest, smallest) = (round(f64::MAX), round(f64::MIN));
-        let lost = |value: f64| {
-            value.is_finite() && (value > largest || value < smallest || !round(value).is_finite())
+        let lost = |value: f64| match value.is_finite() {
+            true => value > largest || value < smallest || !round(value).is_finite(),
+            false => !value.is_nan() && round(value).is_finite(),
         };
+        self.count(lost)
+    }
+
+    /// The number of elements that are NaN. [`convert`](Self::convert) makes them zero if the other
+    /// type is one of integers.
+    pub fn nan_elements(&self) -> u64 {
+        self.count(f64::is_nan)
+    }
+
+    fn count(&self, counts: impl Fn(f64) -> bool + Sync) -> u64 {
+        let length = self.layout.line_length();
         with_scalar!(self.element, S => {
             self.line_slices::<S>()
                 .map(|line| {
-                    line.iter().take(length).filter(|value| lost(value.to_double())).count() as u64
+                    line.iter().take(length).filter(|value| counts(value.to_double())).count() as u64
                 })
                 .sum()
         })
@@ -449,14 +461,15 @@ mod tests {
             (Element::F64, 0),
             (Element::Bf16, 0),
             (Element::F16, 2),
-            (Element::E4m3, 2),
-            (Element::E5m2, 2),
-            (Element::S8, 4),
-            (Element::U8, 5),
-            (Element::S32, 0),
+            (Element::E4m3, 3),
+            (Element::E5m2, 3),
+            (Element::S8, 5),
+            (Element::U8, 6),
+            (Element::S32, 1),
         ] {
             assert_eq!(matrix.out_of_range(element), count, "{element}");
         }
+        assert_eq!(matrix.nan_elements(), 1);
     }
 
     #[test]

@@ -13,6 +13,7 @@ use super::protocol::{self, Measurement, Protocol, SliceReading, SliceRunner};
 use super::verify::{Verification, Verifier};
 use crate::driver::{Device, Event, Graph, Stream, StreamRef, Timing};
 use crate::power::{EnergyReading, PowerMeter};
+use crate::threads;
 
 /// A device with all that measuring needs: a stream, and a power meter.
 #[derive(Debug)]
@@ -37,6 +38,8 @@ impl Harness {
     /// # Errors
     /// Driver errors.
     pub fn new(device: &Device) -> Result<Harness> {
+        // Inputs are made and verified on the host.
+        threads::start_pool()?;
         Ok(Harness {
             device: device.clone(),
             stream: Stream::new(device)?,
@@ -242,12 +245,13 @@ impl SliceRunner for SliceTimer<'_, '_> {
         let meter = &self.harness.meter;
         let finished = AtomicBool::new(false);
         std::thread::scope(|scope| {
-            let watch = scope.spawn(|| meter.watch_energy(|| finished.load(Ordering::Relaxed)));
+            let watch = || meter.watch_energy(|| finished.load(Ordering::Relaxed));
+            let watch = std::thread::Builder::new().spawn_scoped(scope, watch);
             let stop = StopOnDrop(&finished);
             let reading = self.slice(contestant, gemms);
             drop(stop);
-            // A panic in the watcher only costs the energy.
-            let energy = watch.join().ok().flatten();
+            // A thread that is refused or panics only costs the energy.
+            let energy = watch.ok().and_then(|watch| watch.join().ok().flatten());
             Ok((reading?, energy))
         })
     }

@@ -221,24 +221,7 @@ impl<'a> Verifier<'a> {
                 rows,
                 finding,
             };
-            let of_product = |product, what| {
-                let product = (d.len() != 1).then_some(product);
-                WrongOutput { product, what }
-            };
-            for (product, reference) in all {
-                let d = &d[*product];
-                let comparison = reference.compare(d, &model, slack)?;
-                if let Some(finding) = finding(&comparison, d) {
-                    let rows = reference.rows.as_ref().map_or(d.rows(), Vec::len);
-                    return Err(wrong(rows, of_product(*product, finding)));
-                }
-                comparisons.push(comparison);
-            }
-            for (product, d) in d.iter().enumerate() {
-                if let Some(finding) = left_out(d) {
-                    return Err(wrong(d.rows(), of_product(product, finding)));
-                }
-            }
+            comparisons.extend(compare_products(all, &d, (&model, slack), wrong)?);
         }
         let rows = self.references.first().and_then(|(_, reference)| reference.rows.clone());
         let products = match self.references.len() {
@@ -247,6 +230,36 @@ impl<'a> Verifier<'a> {
         };
         Ok(Verification { rows, sets, comparisons, products })
     }
+}
+
+/// Compares the products that have a reference, and looks through all of them for elements that
+/// were not written. `wrong` makes an error of the rows that were compared and the fault.
+fn compare_products(
+    references: &[(usize, SampledReference)],
+    d: &[HostMatrix],
+    (model, slack): (&ErrorModel, f64),
+    wrong: impl Fn(usize, WrongOutput) -> MeasureError,
+) -> Result<Vec<Comparison>> {
+    let of_product = |product, what| {
+        let product = (d.len() != 1).then_some(product);
+        WrongOutput { product, what }
+    };
+    let mut comparisons = Vec::with_capacity(references.len());
+    for (product, reference) in references {
+        let d = &d[*product];
+        let comparison = reference.compare(d, model, slack)?;
+        if let Some(finding) = finding(&comparison, d) {
+            let rows = reference.rows.as_ref().map_or(d.rows(), Vec::len);
+            return Err(wrong(rows, of_product(*product, finding)));
+        }
+        comparisons.push(comparison);
+    }
+    for (product, d) in d.iter().enumerate() {
+        if let Some(finding) = left_out(d) {
+            return Err(wrong(d.rows(), of_product(product, finding)));
+        }
+    }
+    Ok(comparisons)
 }
 
 /// Any seed will do; a fixed one makes runs comparable.
@@ -357,6 +370,78 @@ mod tests {
         assert_eq!(sample_products(&batch(1000), 1), [0, 999]);
         let many = sample_products(&batch(1000), FULL_PRODUCTS);
         assert_eq!((many.len(), many[0], many[SAMPLED_ROWS - 1]), (SAMPLED_ROWS, 0, 999));
+    }
+
+    /// 8-bit floats are promoted unless speed was requested, so their sums have to be as accurate
+    /// as promoted ones.
+    #[test]
+    fn each_type_is_judged_by_its_own_arithmetic() {
+        use Accumulation::{
+            Emulated, Nearest, Promoted8Random, TensorCore, TensorCore8Random, TensorCore16Random,
+        };
+        for (element, precision, accumulation) in [
+            (Element::E4m3, Precision::Full, Promoted8Random(128)),
+            (Element::E5m2, Precision::Full, Promoted8Random(128)),
+            (Element::E4m3, Precision::Fast, TensorCore8Random),
+            (Element::E5m2, Precision::Fast, TensorCore8Random),
+            (Element::F16, Precision::Full, TensorCore),
+            (Element::F16, Precision::F16, TensorCore16Random),
+            (Element::Bf16, Precision::Full, TensorCore),
+            (Element::Tf32, Precision::Full, TensorCore),
+            (Element::F32, Precision::Full, Nearest),
+            (Element::F32, Precision::Tf32x3, Emulated(Precision::Tf32x3)),
+            (Element::F64, Precision::Full, Nearest),
+        ] {
+            let elements = Elements { precision, ..Elements::new(element, Element::F32) };
+            let model = error_model(elements);
+            assert_eq!(model.accumulation, accumulation, "{element} {precision}");
+            assert_eq!((model.a, model.b), (element, element));
+        }
+    }
+
+    /// Three products, of which one is wrong, or has an element that was not written.
+    #[test]
+    fn every_product_of_a_batch_is_compared() {
+        let problem = Problem::new(4, 5, 6, Major::K, Major::K);
+        let mut products = vec![];
+        for seed in 0..3 {
+            let mut a = HostMatrix::zeros(problem.a_layout(), Element::Bf16).unwrap();
+            let mut b = HostMatrix::zeros(problem.b_layout(), Element::Bf16).unwrap();
+            a.fill_integers(2 * seed, 4);
+            b.fill_integers(2 * seed + 1, 4);
+            let reference =
+                SampledReference::new(&problem, (&a, &b, None), None, Epilogue::NONE, None);
+            let reference = reference.unwrap();
+            let values = reference.reference.values();
+            let d = HostMatrix::from_f64(problem.d_layout(), Element::F32, values).unwrap();
+            products.push((reference, d));
+        }
+        let (references, right): (Vec<_>, Vec<_>) = products.into_iter().unzip();
+        let references: Vec<_> = references.into_iter().enumerate().collect();
+        let model = error_model(Elements::new(Element::Bf16, Element::F32));
+        let compare = |references: &[(usize, SampledReference)], d: &[HostMatrix]| {
+            compare_products(references, d, (&model, 0.0), |rows, finding| {
+                MeasureError::WrongResult { contestant: "ours".to_owned(), set: 0, rows, finding }
+            })
+        };
+        assert_eq!(compare(&references, &right).unwrap().len(), 3);
+        for wrong in 0..3 {
+            let product = |result| match result {
+                Err(MeasureError::WrongResult { finding, .. }) => finding,
+                other => panic!("{other:?}"),
+            };
+            let mut d = right.clone();
+            let value = d[wrong].get(3, 4).unwrap();
+            d[wrong].set(3, 4, value + 1.0).unwrap();
+            let finding = product(compare(&references, &d));
+            assert_eq!(finding.product, Some(wrong));
+            assert!(matches!(finding.what, WrongElements::Different(_)), "{finding:?}");
+            // Products that are not compared are looked through.
+            d[wrong].poison();
+            let finding = product(compare(&[], &d));
+            assert_eq!(finding.product, Some(wrong));
+            assert!(matches!(finding.what, WrongElements::Unwritten(20)), "{finding:?}");
+        }
     }
 
     fn tall(a_major: Major) -> (Problem, HostMatrix, HostMatrix) {

@@ -76,15 +76,28 @@ pub struct Comparison {
     pub frobenius_bound: f64,
 }
 
+impl Comparison {
+    /// Whether some elements have no finite reference, and all others are correct.
+    pub fn cannot_be_judged(&self) -> bool {
+        !self.passed && self.undefined > 0 && self.failed == self.undefined
+    }
+}
+
 impl fmt::Display for Comparison {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let verdict = if self.passed { "correct" } else { "WRONG" };
+        let verdict = if self.passed {
+            "correct"
+        } else if self.cannot_be_judged() {
+            "CANNOT BE JUDGED, because inputs or exact sums are not finite"
+        } else {
+            "WRONG"
+        };
         write!(
             f,
             "{verdict}: relative error {:.2e} (bound {:.2e})",
             self.relative_frobenius, self.frobenius_bound
         )?;
-        if self.failed > 0 {
+        if self.failed > 0 && !self.cannot_be_judged() {
             write!(f, ", {} of {} elements failed", self.failed, self.elements)?;
         }
         for (count, what) in [
@@ -97,7 +110,7 @@ impl fmt::Display for Comparison {
                 write!(f, ", {count} {what}")?;
             }
         }
-        if let Some(worst) = &self.worst {
+        if let Some(worst) = self.worst.as_ref().filter(|_| !self.cannot_be_judged()) {
             write!(
                 f,
                 "; worst at ({}, {}): {:.6e} instead of {:.6e}, {:.3} of its bound {:.2e}",

@@ -284,6 +284,30 @@ fn promoted_8_bit_floats_have_a_bound_of_their_own() {
     }
 }
 
+/// The bounds at one depth as numbers: parts of the sum's own magnitude, and of the sum of all
+/// magnitudes. Tests of what a bound lets pass do not notice that it is some times too wide.
+#[test]
+fn bounds_are_as_narrow_as_derived() {
+    for (accumulation, doubles, own, all) in [
+        (Accumulation::Nearest, false, 0.0, 2.442_002e-4),
+        (Accumulation::Nearest, true, 0.0, 4.547_474e-13),
+        (Accumulation::TensorCore, false, 0.0, 4.885_198e-4),
+        (Accumulation::Promoted(32), false, 0.0, 1.144_419e-5),
+        (Accumulation::TensorCore8, false, 0.0, 1.718_282),
+        (Accumulation::TensorCore8Random, false, 0.0625, 0.005_859_375),
+        (Accumulation::Promoted8(128), false, 0.0, 3.174_538e-2),
+        (Accumulation::Promoted8Random(128), false, 0.0, 8.860_188e-4),
+        (Accumulation::TensorCore16, false, 0.0, 53.598_15),
+        (Accumulation::TensorCore16Random, false, 0.25, 0.023_437_5),
+    ] {
+        let found = accumulation.factors(4096, doubles).unwrap();
+        for (found, derived) in [(found.0, own), (found.1, all)] {
+            let apart = (found - derived).abs();
+            assert!(apart <= 1e-5 * derived, "{accumulation:?}: {found}, not {derived}");
+        }
+    }
+}
+
 /// Products of binary32 split into terms, the small ones first, in blocks as tensor cores add them
 /// up; the sums of each span to the nearest.
 fn emulate_terms(problem: &Problem, a: &HostMatrix, b: &HostMatrix, mode: Precision) -> HostMatrix {

@@ -18,7 +18,7 @@ use super::{Budget, PlannedProduct, Progress, Report};
 use crate::driver::{
     DeviceBuffer, Direction, Event, Lines, Stream, StreamRef, Timing, copy_lines, is_pinned,
 };
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::gemm::{CallerWorkspace, Gemm, Prepared, RunRequest};
 use crate::matrix::HostMatrix;
 use crate::operands::{HostOperands, Operands};
@@ -168,10 +168,12 @@ pub(super) fn execute(
     let downloads = Downloads::default();
     let outcome = std::thread::scope(|scope| {
         let (sender, receiver) = channel();
-        let worker = scope.spawn(|| {
+        let down = || {
             let _over = EndGuard(&downloads);
             run.down(receiver, &downloads, d, down_ring.as_mut())
-        });
+        };
+        let worker = std::thread::Builder::new().spawn_scoped(scope, down);
+        let worker = worker.map_err(|source| Error::NoThreads { source })?;
         let staged = [!pinned[0], !pinned[1], !pinned[2]];
         let up = run.up(operands, staged, up_ring.as_mut(), sender, &downloads, budget, progress);
         match worker.join() {

@@ -23,6 +23,6 @@ pub use tuner::Tuner;
 
 pub use crate::stats::{CONFIDENCE, Interval, median_interval};
 pub use crate::tuned::{
-    Finalist, Ignored, Picks, Platform, Results, SCHEMA, Timing, Trial, TuneOptions, TuneResult,
-    VARIABLE, files, install_folder, source,
+    Finalist, Ignored, Picks, Platform, Results, Timing, Trial, TuneOptions, TuneResult, VARIABLE,
+    files, install_folder, source,
 };

@@ -7,7 +7,7 @@ mod results;
 
 pub use picks::{Ignored, Picks, VARIABLE, files, install_folder, source};
 pub use records::{Finalist, Timing, Trial, TuneOptions};
-pub use results::{Platform, Results, SCHEMA, TuneResult};
+pub use results::{Platform, Results, TuneResult};
 
 #[cfg(test)]
 pub(crate) use results::tests;

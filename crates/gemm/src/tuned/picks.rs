@@ -252,7 +252,7 @@ mod tests {
         let text = serde_json::to_string(&good).unwrap();
         std::fs::write(folder.path().join("half.json"), &text[..text.len() / 2]).unwrap();
         std::fs::create_dir(folder.path().join("folder.json")).unwrap();
-        let old = text.replace("\"schema\":2", "\"schema\":1");
+        let old = text.replace("\"schema\":4", "\"schema\":2");
         std::fs::write(folder.path().join("old.json"), old).unwrap();
 
         let (picks, ignored) = Picks::load(folder.path(), &platform());
@@ -263,7 +263,7 @@ mod tests {
         assert!(why[1].contains("NVIDIA H100 PCIe there, NVIDIA H200 here"), "{why:?}");
         assert!(why[1].contains("SMs: 114 there, 132 here"), "{why:?}");
         assert!(why[2].contains("half.json") && why[2].contains("EOF"), "{why:?}");
-        assert!(why[3].contains("schema is 1, this version reads 2"), "{why:?}");
+        assert!(why[3].contains("schema is 2, this version reads 4"), "{why:?}");
         assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 5);
         let half = std::fs::read_to_string(folder.path().join("half.json")).unwrap();
         assert_eq!(half, text[..text.len() / 2]);

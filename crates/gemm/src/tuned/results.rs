@@ -11,13 +11,11 @@ use serde::{Deserialize, Serialize};
 use super::records::{Finalist, Trial, TuneOptions};
 use crate::driver::DeviceProperties;
 use crate::error::{Error, FileDamage, PlatformDifference, PlatformPart, Result};
-use crate::files::{self, now};
+use crate::files::{self, UnfinishedFile, now};
+use crate::head::{Head, ResultsKind};
 use crate::power::driver_version;
 
-/// The schema version of [`Results`]. It increases when a field changes its meaning or disappears.
-pub const SCHEMA: u32 = 2;
-
-/// The platform that results are valid for: device, driver and version of the library.
+/// The platform that results are valid for: device and driver.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Platform {
     /// The device's name.
@@ -30,8 +28,6 @@ pub struct Platform {
     pub cuda: String,
     /// The driver's version; `None` without NVML.
     pub driver: Option<String>,
-    /// Version of this library.
-    pub version: String,
 }
 
 impl Platform {
@@ -43,30 +39,7 @@ impl Platform {
             sm_count: device.sm_count,
             cuda: device.driver_version.to_string(),
             driver: driver_version(),
-            version: env!("CARGO_PKG_VERSION").to_owned(),
         }
-    }
-
-    /// The differences to `there` that make results invalid there. Empty if they are valid. A
-    /// driver version that is unknown on one side does not count.
-    pub fn differences(&self, there: &Platform) -> Vec<PlatformDifference> {
-        let unlike = |part, ours: &str, theirs: &str| {
-            let (there, here) = (ours.to_owned(), theirs.to_owned());
-            (ours != theirs).then_some(PlatformDifference { part, there, here })
-        };
-        let driver = match (&self.driver, &there.driver) {
-            (Some(ours), Some(theirs)) => unlike(PlatformPart::Driver, ours, theirs),
-            _ => None,
-        };
-        let sm_counts = [self.sm_count, there.sm_count].map(|count| count.to_string());
-        let parts = [
-            unlike(PlatformPart::Device, &self.device, &there.device),
-            unlike(PlatformPart::SmCount, &sm_counts[0], &sm_counts[1]),
-            unlike(PlatformPart::Cuda, &self.cuda, &there.cuda),
-            driver,
-            unlike(PlatformPart::Library, &self.version, &there.version),
-        ];
-        parts.into_iter().flatten().collect()
     }
 }
 
@@ -108,10 +81,9 @@ impl TuneResult {
 /// A results file.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Results {
-    /// [`SCHEMA`].
-    pub schema: u32,
-    /// The creation time of the file, UTC, ISO 8601.
-    pub date: String,
+    /// The run, and the version of the library, for which alone the results are valid.
+    #[serde(flatten)]
+    pub head: Head,
     /// The platform that the results are valid for.
     pub platform: Platform,
     /// One entry for each problem.
@@ -121,7 +93,31 @@ pub struct Results {
 impl Results {
     /// Results that begin now.
     pub fn new(platform: Platform) -> Results {
-        Results { schema: SCHEMA, date: now(), platform, problems: Vec::new() }
+        Results { head: Head::now(ResultsKind::Autotune), platform, problems: Vec::new() }
+    }
+
+    /// The differences of `here`, with this version of the library, that make these results invalid
+    /// there. Empty if they are valid. A driver version that is unknown on one side does not count.
+    pub fn differences(&self, here: &Platform) -> Vec<PlatformDifference> {
+        let unlike = |part, there: &str, here: &str| {
+            let difference =
+                || PlatformDifference { part, there: there.to_owned(), here: here.to_owned() };
+            (there != here).then(difference)
+        };
+        let there = &self.platform;
+        let driver = match (&there.driver, &here.driver) {
+            (Some(there), Some(here)) => unlike(PlatformPart::Driver, there, here),
+            _ => None,
+        };
+        let sm_counts = [there.sm_count, here.sm_count].map(|count| count.to_string());
+        let parts = [
+            unlike(PlatformPart::Device, &there.device, &here.device),
+            unlike(PlatformPart::SmCount, &sm_counts[0], &sm_counts[1]),
+            unlike(PlatformPart::Cuda, &there.cuda, &here.cuda),
+            driver,
+            unlike(PlatformPart::Library, &self.head.version, env!("CARGO_PKG_VERSION")),
+        ];
+        parts.into_iter().flatten().collect()
     }
 
     /// The entry of a problem.
@@ -167,19 +163,19 @@ impl Results {
         let words = |text: &str| {
             text.replace(|letter: char| !letter.is_ascii_alphanumeric() && letter != '-', "_")
         };
-        let stem = format!("{}_{}", words(&self.platform.device), words(&self.date));
+        let stem = format!("{}_{}", words(&self.platform.device), words(&self.head.date));
         let mut path = folder.join(format!("{stem}.json"));
-        let staged = files::indented(self).and_then(|text| files::stage(folder, &text));
+        let staged = files::indented(self).and_then(|text| UnfinishedFile::staged(folder, &text));
         let mut file = staged.map_err(|source| Error::Io { path: folder.to_owned(), source })?;
         // Another process may have created a file in the same second.
         for number in 2.. {
-            match file.persist_noclobber(&path) {
-                Ok(_) => break,
-                Err(taken) if taken.error.kind() == io::ErrorKind::AlreadyExists => {
+            match file.persist_new(&path) {
+                Ok(()) => break,
+                Err((taken, unfinished)) if taken.kind() == io::ErrorKind::AlreadyExists => {
                     path = folder.join(format!("{stem}_{number}.json"));
-                    file = taken.file;
+                    file = unfinished;
                 }
-                Err(failed) => return Err(Error::Io { path, source: failed.error }),
+                Err((source, _)) => return Err(Error::Io { path, source }),
             }
         }
         Ok(path)
@@ -193,7 +189,8 @@ impl Results {
         files::write_json(path, self)
     }
 
-    /// Creates the folder if it is missing, and checks that files can be made there.
+    /// Checks that files can be made in the folder, or in the one above it in which it would be
+    /// created.
     ///
     /// # Errors
     /// [`Error::Io`] with the folder.
@@ -201,18 +198,17 @@ impl Results {
         files::check_folder(folder)
     }
 
-    /// Reads a file of this [`SCHEMA`] and checks that every choice is a kernel for its problem.
+    /// Reads a file of the present [`SCHEMA`](crate::head::SCHEMA) and checks that every choice is a kernel for its problem.
     ///
     /// # Errors
     /// [`Error::Io`], or [`Error::DamagedResults`].
     pub fn read(path: &Path) -> Result<Results> {
-        let bytes =
-            std::fs::read(path).map_err(|source| Error::Io { path: path.to_owned(), source })?;
+        let bytes = files::read(path)?;
         let damaged = |finding: FileDamage| Error::DamagedResults {
             path: path.to_owned(),
             finding: Box::new(finding),
         };
-        let results: Results = files::parse(&bytes, SCHEMA).map_err(damaged)?;
+        let results: Results = Head::parse(&bytes, ResultsKind::Autotune).map_err(damaged)?;
         for TuneResult { key, chosen, .. } in &results.problems {
             if !key.fits(chosen) {
                 let (choice, key) = (Box::new(*chosen), Box::new(*key));
@@ -228,7 +224,7 @@ impl Results {
     /// The errors of [`read`](Self::read), or [`Error::ForeignResults`].
     pub fn read_for(path: &Path, here: &Platform) -> Result<Results> {
         let results = Results::read(path)?;
-        let differences = results.platform.differences(here);
+        let differences = results.differences(here);
         if differences.is_empty() {
             return Ok(results);
         }

@@ -8,7 +8,7 @@ use persistent_gemm::driver::{Device, Graph, Stream};
 use persistent_gemm::packs::{self, Notes};
 use persistent_gemm::{
     Choice, Compile, Config, Dtype, Gemm, Major, Plan, Precision, Preparation, Problem, RunRequest,
-    Split, SummationClass, assembled, files, plans,
+    Split, SummationClass, assembled, files,
 };
 use pgemm_cubins::Group;
 use pgemm_kernels::Spec;
@@ -39,11 +39,12 @@ fn by_summation(
     for split in [Split::Whole, Split::SplitK(2), Split::SplitK(5), Split::StreamK] {
         let config = config.clone().with_split(split);
         let aligned = OperandAlignment::ALIGNED;
-        let found = plans(problem, &config, device.properties(), &(), aligned).unwrap();
-        found.best_preferred(assembled::preferred(), |plan| {
+        let every = |plan: &Plan| {
             classes.entry(plan.summation()).or_default().push(plan.choice());
             false
-        });
+        };
+        let (device, preferred) = (device.properties(), assembled::preferred());
+        Plan::best_preferred(problem, &config, device, aligned, preferred, every).unwrap();
     }
     classes
 }

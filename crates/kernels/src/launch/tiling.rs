@@ -32,7 +32,8 @@ impl Tiling {
             rows: work.m.div_ceil(tile.m * cluster.m),
             columns: work.n.div_ceil(tile.n * cluster.n),
             batch: work.batch,
-            raster_rows: work.raster_rows.max(1),
+            // More rows than there are make one block.
+            raster_rows: work.raster_rows.clamp(1, divisor::LARGEST),
             k_tiles: work.k.div_ceil(tile.k).max(1),
             split_tiles: work.split_tiles,
             workers: work.workers,

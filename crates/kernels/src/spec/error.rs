@@ -94,7 +94,7 @@ pub enum SpecError {
         /// The requested number of stages.
         stages: u32,
         /// Bytes that these stages need with the fewest staging buffers and the barriers.
-        needed: u32,
+        needed: u64,
         /// Bytes that a CTA can have.
         available: u32,
         /// Number of stages that would fit.

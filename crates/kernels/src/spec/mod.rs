@@ -56,7 +56,7 @@ impl Cluster {
 
     /// Number of CTAs in the cluster.
     pub const fn size(self) -> u32 {
-        self.m * self.n
+        self.m.saturating_mul(self.n)
     }
 }
 

@@ -264,10 +264,10 @@ impl Spec {
     }
 
     /// Bytes that the kernel needs with the fewest staging buffers, and bytes that it may use.
-    pub(super) fn least_smem(&self) -> (u32, u32) {
-        let ring = self.stages.saturating_mul(self.stage_bytes());
+    pub(super) fn least_smem(&self) -> (u64, u32) {
+        let ring = u64::from(self.stages) * u64::from(self.stage_bytes());
         let limit = self.smem_limit();
-        (ring.saturating_add(self.least_bytes_beside_ring(limit)), limit)
+        (ring + u64::from(self.least_bytes_beside_ring(limit)), limit)
     }
 
     fn fitting_stages(&self, limit: u32) -> u32 {

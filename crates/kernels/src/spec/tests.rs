@@ -95,7 +95,7 @@ fn a_ring_too_deep_names_the_stages_that_fit() {
     // The ring and one staging buffer would fit.
     let error = spec("bf16-kn-bf16-128x144x64-s5-w2-c1x1").validate().unwrap_err();
     let SpecError::SharedMemory { needed, .. } = error else { panic!("{error}") };
-    assert!(needed > MAX_SMEM_BYTES, "{error}");
+    assert!(needed > MAX_SMEM_BYTES.into(), "{error}");
 }
 
 #[test]

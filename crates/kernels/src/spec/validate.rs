@@ -476,7 +476,9 @@ fn in_steps(
     if requested.is_multiple_of(step) && (least..=most).contains(&requested) {
         return Ok(());
     }
-    let limit = if step == 1 {
+    let limit = if least == most {
+        format!("must be {least}")
+    } else if step == 1 {
         format!("must be {least} to {most}")
     } else {
         format!("must be a multiple of {step} from {least} to {most}")

@@ -28,6 +28,9 @@ pub const TURNS: &str = "bf16-kk-bf16-128x24x64-s3-w2-c2x1";
 /// A kernel that loads A to registers.
 pub const REGISTERS: &str = "tf32-mk-f32-128x16x32-s3-w2-c1x1";
 
+/// A kernel whose consumers read stages with loads.
+pub const LOADS: &str = "f32-kn-f32-64x64x8-s5-t8x4-w2x2";
+
 /// A kernel to break, and a problem that the unchanged kernel solves.
 pub struct Subject {
     pub gemm: GemmKernel,

@@ -71,13 +71,20 @@ fn every_effect_is_missed(name: &str) {
         Schedule::seeded(2),
         Schedule::async_late(3),
     ];
+    let options = |schedule: &Schedule| {
+        let schedule = schedule.clone();
+        Options { schedule, max_steps: 1_000_000, ..Options::default() }
+    };
+    // If the whole kernel failed at one of the problems, every removal would count as noticed.
+    for (schedule, problem) in schedules.iter().flat_map(|s| problems.iter().map(move |p| (s, p))) {
+        let whole = problem.run(&gemm, options(schedule));
+        whole.unwrap_or_else(|failure| panic!("{name}, with all effects: {failure}"));
+    }
     let mut index = 0;
     while let Some((kernel, op, location)) = without_effect(&gemm.kernel, index) {
         let mutant = GemmKernel { kernel, ..gemm.clone() };
         let noticed = schedules.iter().any(|schedule| {
-            let schedule = schedule.clone();
-            let options = Options { schedule, max_steps: 1_000_000, ..Options::default() };
-            let fails = |problem: &Problem| problem.run(&mutant, options.clone()).is_err();
+            let fails = |problem: &Problem| problem.run(&mutant, options(schedule)).is_err();
             let first = problems.iter().position(fails);
             // The next removal is most likely noticed by the same problem.
             first.inspect(|&first| problems[..=first].rotate_right(1)).is_some()

@@ -3,7 +3,7 @@
 use pgemm_emulator::ReportKind;
 use pgemm_ir::{CompareOp, Constant, Op};
 
-use crate::mutant::{ALONE, Edit, Mutant, PAIR, Subject, TURNS};
+use crate::mutant::{ALONE, Edit, LOADS, Mutant, PAIR, Subject, TURNS};
 
 #[test]
 fn stage_released_while_its_batch_may_still_run() {
@@ -14,6 +14,17 @@ fn stage_released_while_its_batch_may_still_run() {
         })
         .verifier_accepts()
         .emulator_reports(ReportKind::Race, &["map.load(", "batch.mma("]);
+}
+
+/// On an H200 the copy that refilled a stage overtook the last loads from it.
+#[test]
+fn stage_released_after_loads_without_a_proxy_fence() {
+    Subject::new(LOADS)
+        .without(|inst, line| {
+            matches!(inst.op, Op::FenceProxy(_)) && line.contains("ring.release_after_loads(")
+        })
+        .verifier_accepts()
+        .emulator_reports(ReportKind::MissingProxyFence, &["map.load(", ".load_shared::<"]);
 }
 
 #[test]

@@ -1,12 +1,12 @@
 //! The host: an actor beside the kernel that submits jobs and checks their results.
 
 use pgemm_emulator::{
-    Emulator, HostStep, HostView, Memory, Options, Permission, Schedule, Statistics,
+    Emulator, HostStep, HostView, Memory, Options, Permission, Report, Schedule, Statistics,
 };
 use pgemm_ir::Launch;
+use pgemm_kernels::GemmKernel;
 use pgemm_kernels::resident::layout::{ENTRY_BYTES, LANE_SLOTS, LANES, doorbell, initial_queue};
 use pgemm_kernels::resident::record::QueueMemory;
-use pgemm_kernels::{GemmKernel, Spec};
 
 use crate::job::{Job, Placed, is_right, numbers, place};
 
@@ -45,11 +45,24 @@ pub fn run_to(
     pauses: &[u64],
     command: u32,
 ) -> (Statistics, u32, usize) {
+    let kernel = GemmKernel::build(&name.parse().unwrap()).unwrap();
+    let result = run_kernel(&kernel, jobs, ctas, schedule, pauses, command);
+    result.unwrap_or_else(|report| panic!("{name}: {report}"))
+}
+
+/// Runs jobs like [`run_to`] in a kernel that may have been changed.
+pub fn run_kernel(
+    kernel: &GemmKernel,
+    jobs: &[Job],
+    ctas: u32,
+    schedule: Schedule,
+    pauses: &[u64],
+    command: u32,
+) -> Result<(Statistics, u32, usize), Box<Report>> {
     const IDLE: u64 = 20_000;
-    let spec: Spec = name.parse().unwrap();
-    let kernel = GemmKernel::build(&spec).unwrap();
+    let spec = *kernel.spec();
     let mut memory = Memory::new();
-    let placed = place(&kernel, jobs, &mut memory);
+    let placed = place(kernel, jobs, &mut memory);
     let host = memory.upload("doorbells", &[0; 64], Permission::ReadWrite);
     let completions_bytes = vec![0; (LANES * LANE_SLOTS * 4) as usize];
     let records: Vec<u8> = placed.iter().flat_map(|placed| placed.record.clone()).collect();
@@ -64,6 +77,10 @@ pub fn run_to(
     };
     let launch =
         |number| -> Launch { kernel.signature.bind_queue(&queue, ctas, number, IDLE).unwrap() };
+    let is_done = |view: &mut HostView<'_>, placed: &Placed| {
+        let at = queue.completions + u64::from(placed.own.word * 4);
+        placed.own.is_done(view.load_acquire_u32(at))
+    };
     let (mut launches, mut rung) = (1, [0u32; LANES as usize]);
     let mut next = Next::Pause(pauses.first().copied().unwrap_or(0));
     let (mut at, mut finished) = (0, 0);
@@ -117,11 +134,8 @@ pub fn run_to(
                 }
             }
             Next::Await => {
-                let done = |placed: &Placed| {
-                    let at = queue.completions + u64::from(placed.own.word * 4);
-                    placed.own.is_done(view.load_acquire_u32(at))
-                };
-                if command == doorbell::STOP && !placed.iter().all(done) {
+                let mut all_done = || placed.iter().all(|placed| is_done(view, placed));
+                if command == doorbell::STOP && !all_done() {
                     return HostStep::Waits;
                 }
                 next = Next::Stop;
@@ -136,12 +150,12 @@ pub fn run_to(
                     return HostStep::Waits;
                 }
                 // The kernel reports to the device, not to the host, that D is stored.
-                for Placed { d, expected, job, own, .. } in &placed {
-                    let said = queue.completions + u64::from(own.word * 4);
-                    if !own.is_done(view.load_acquire_u32(said)) {
+                for placed in &placed {
+                    if !is_done(view, placed) {
                         continue;
                     }
                     finished += 1;
+                    let Placed { d, expected, job, .. } = placed;
                     let element = spec.output.bytes() as usize;
                     let found = numbers(spec.output, &view.read(*d, expected.len() * element));
                     let mut both = found.iter().zip(expected);
@@ -155,7 +169,6 @@ pub fn run_to(
     };
     let options = Options { schedule, max_steps: 30_000_000, ..Options::default() };
     let emulator = Emulator::new(&kernel.kernel, &launch(1), &mut memory, options).unwrap();
-    let statistics =
-        emulator.with_host(&mut act).run().unwrap_or_else(|report| panic!("{name}: {report}"));
-    (statistics, launches, finished)
+    let statistics = emulator.with_host(&mut act).run()?;
+    Ok((statistics, launches, finished))
 }

@@ -12,7 +12,8 @@ use pgemm_kernels::{BiasAlong, Epilogue, EpilogueShape, GemmKernel, MatrixArgume
 pub struct Job {
     pub extents: [u32; 3],
     pub beta: f64,
-    /// Jobs that it comes after. The first of them stores its A.
+    /// Jobs that it comes after. The first of them stores its A, and the second its C if beta is
+    /// not 0.
     pub after: Vec<usize>,
     pub lane: u32,
 }
@@ -106,7 +107,7 @@ pub fn place(kernel: &GemmKernel, jobs: &[Job], memory: &mut Memory) -> Vec<Plac
     for (seed, job) in (0u64..).zip(jobs) {
         let [m, n, k] = job.extents;
         let b = integers(7 * seed + 1, n * k);
-        let c = integers(7 * seed + 2, m * n);
+        let stored_c = job.after.get(1).filter(|_| job.beta != 0.0).map(|&before| &placed[before]);
         let (a_address, a) = match job.after.first() {
             Some(&before) => (placed[before].d, placed[before].expected.clone()),
             None => {
@@ -121,8 +122,13 @@ pub fn place(kernel: &GemmKernel, jobs: &[Job], memory: &mut Memory) -> Vec<Plac
             OperandMajor::Mn => (&along_n, n),
         };
         let b_address = memory.upload("b", &bytes_of(operand, stored), Permission::ReadOnly);
-        let c_bytes = bytes_of(output, &c);
-        let c_address = memory.upload("c", &c_bytes, Permission::ReadOnly);
+        let (c_address, c) = match stored_c {
+            Some(before) => (before.d, before.expected.clone()),
+            None => {
+                let c = integers(7 * seed + 2, m * n);
+                (memory.upload("c", &bytes_of(output, &c), Permission::ReadOnly), c)
+            }
+        };
         let d = memory.allocate("d", (m * n * output.bytes()) as usize);
         let bias_type = Epilogue::bias_type(output);
         // Of every other job at an address at which no two elements can be loaded at once.

@@ -38,7 +38,7 @@ impl Config {
         Config { tile_k: k.into(), ..self }
     }
 
-    /// Sets the cluster: `m` × `n` CTAs, up to 4, which share their loads by multicast.
+    /// Sets the cluster: `m` × `n` CTAs, up to 8, which share their loads by multicast.
     pub fn with_cluster(self, m: u32, n: u32) -> Self {
         Config { cluster: Some(Cluster { m, n }), ..self }
     }

@@ -165,3 +165,20 @@ fn a_dependent_launch_that_fills_some_gpcs_is_estimated_as_slower() {
         [false, true].map(|dependent_launch| Choice { dependent_launch, ..choice });
     assert!(cycles(&serial, shape, 132) < cycles(&dependent, shape, 132));
 }
+
+/// The height of a block is a number of rows of cluster tiles. So is the number of clusters that
+/// run at once.
+#[test]
+fn raster_blocks_have_rows_of_cluster_tiles() {
+    let extents = [33 * 256, 8192, 8192];
+    for (name, height) in [
+        // 33 rows of square tiles, of which 66 run at once: five blocks of up to 8.
+        ("bf16-kk-bf16-128x256x64-s4-w2-c2x1", 7),
+        // 66 rows of tiles that are twice as wide as high: six blocks of up to 11.
+        ("bf16-kk-bf16-128x128x64-s6-p2-c1x2", 11),
+        // The same rows of square tiles, of which 132 run at once.
+        ("bf16-kk-bf16-128x128x64-s6-p2-c1x1", 11),
+    ] {
+        assert_eq!(raster_rows(&spec(name), extents, 132), height, "{name}");
+    }
+}

@@ -199,8 +199,8 @@ fn ways_to_share(
             let schedule = config.schedule.unwrap_or(Schedule::Cooperative);
             let usual = match schedule {
                 Schedule::PingPong => 2,
-                Schedule::Cooperative if tile.m.is_multiple_of(192) => 3,
-                Schedule::Cooperative if tile.m.is_multiple_of(128) => 2,
+                Schedule::Cooperative if tile.m >= 192 && tile.m.is_multiple_of(192) => 3,
+                Schedule::Cooperative if tile.m >= 128 && tile.m.is_multiple_of(128) => 2,
                 Schedule::Cooperative => 1,
             };
             let summation = match wgmma.summation {

@@ -1,8 +1,9 @@
-use pgemm_kernels::{Epilogue, Schedule, WgmmaSpec};
+use pgemm_kernels::{Cluster, Epilogue, Schedule, WgmmaSpec};
 
 use super::*;
 use crate::batch::Batch;
 use crate::precision::Precision;
+use crate::tuning::TunedChoice;
 
 fn problem(m: usize, n: usize, k: usize) -> Problem {
     Problem::new(m, n, k, Major::K, Major::N)
@@ -26,6 +27,58 @@ fn a_macro_tile_is_decomposed_and_reported() {
     assert_eq!((plan.spec.tile.m, plan.spec.tile.n), (256, 128), "{plan:?}");
     assert_eq!(plan.raster_rows, 2);
     assert!(plan.why.contains("512x512"), "{}", plan.why);
+}
+
+#[test]
+fn a_macro_tile_of_clusters_has_its_rows_of_cluster_tiles() {
+    let config = Config {
+        tile_m: Some(1024),
+        tile_n: Some(128),
+        cluster: Some(Cluster { m: 2, n: 1 }),
+        ..Config::new(Element::Bf16)
+    };
+    let plan = Plan::candidates(&problem(4096, 4096, 4096), &config, 132).unwrap().remove(0);
+    let Spec { tile, cluster, .. } = plan.spec;
+    assert_eq!((tile.n, cluster), (128, Cluster { m: 2, n: 1 }), "{plan:?}");
+    assert_eq!(plan.raster_rows, 1024 / (2 * tile.m), "{plan:?}");
+    assert!(2 * tile.m < 1024, "{plan:?}");
+}
+
+/// The tuner measures products without an epilogue. With one, a kernel may need more registers than
+/// there are.
+#[test]
+fn a_tuned_kernel_that_cannot_hold_the_epilogue_is_not_taken() {
+    struct One(ProblemKey, TunedChoice);
+    impl TunedChoices for One {
+        fn tuned(&self, key: &ProblemKey) -> Option<&TunedChoice> {
+            (*key == self.0).then_some(&self.1)
+        }
+    }
+
+    let plain = Config::new(Element::Bf16);
+    let fused = plain.clone().with_epilogue("bias_n|gelu".parse().unwrap());
+    let problem = problem(4096, 4096, 4096);
+    let key = ProblemKey::of(&problem, &plain);
+    let holds = |spec: &Spec| {
+        let choice = Choice::plain(*spec).with_epilogue(fused.epilogue.shape());
+        choice.spec.validate().is_ok()
+    };
+    let specs: Vec<Spec> = key.rule().into_iter().flat_map(|(_, specs)| specs).collect();
+    for wanted in [true, false] {
+        let spec = specs.iter().find(|spec| holds(spec) == wanted).expect("such a kernel");
+        let choice = TunedChoice { choice: Choice::plain(*spec), date: "2026-11-29".to_owned() };
+        let tuned = One(key, choice);
+        let best = |config: &Config| {
+            let alignment = OperandAlignment::ALIGNED;
+            let plans = Plan::candidates_with(&problem, config, 132, &tuned, alignment);
+            plans.unwrap().next().unwrap()
+        };
+        assert_eq!(best(&plain).why, "tuned on 2026-11-29", "{spec}");
+        let with_epilogue = best(&fused);
+        assert_eq!(with_epilogue.why.starts_with("tuned"), wanted, "{spec}: {with_epilogue:?}");
+        assert!(with_epilogue.spec.validate().is_ok(), "{with_epilogue:?}");
+        assert_eq!(with_epilogue.choice().epilogue(), fused.epilogue.shape());
+    }
 }
 
 /// An epilogue does not change the choice here. It adds time to cooperative kernels only, because

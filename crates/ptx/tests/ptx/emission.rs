@@ -3,9 +3,8 @@
 use std::collections::BTreeSet;
 
 use crate::kernels;
-use crate::support::Ops;
+use crate::support::{Ops, assemblers};
 use pgemm_ir::Op;
-use pgemm_ptx::ptxas::Ptxas;
 use pgemm_ptx::{emit, emit_annotated};
 
 #[test]
@@ -27,17 +26,6 @@ fn annotation_adds_only_comments() {
         assert_eq!(code, emit(&kernel).unwrap(), "{}", kernel.name);
     }
     insta::assert_snapshot!("annotated", emit_annotated(&kernels::while_loop()).unwrap());
-}
-
-/// The installed assemblers. Without any the test prints that it is skipped.
-fn assemblers(test: &str) -> Vec<Ptxas> {
-    let assemblers = Ptxas::installed();
-    if assemblers.is_empty() {
-        let required = std::env::var("PGEMM_REQUIRE_PTXAS").is_ok_and(|value| value == "1");
-        assert!(!required, "PGEMM_REQUIRE_PTXAS=1, but there is no ptxas: run scripts/ptxas.sh");
-        eprintln!("SKIPPED: {test}: no ptxas, run scripts/ptxas.sh");
-    }
-    assemblers
 }
 
 #[test]

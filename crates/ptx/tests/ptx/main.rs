@@ -2,6 +2,7 @@
 
 mod emission;
 mod errors;
+mod forms;
 mod kernels;
 mod placement;
 mod support;

@@ -1,12 +1,15 @@
 //! A helper that writes IR operation by operation, without the builder's types, so that tests reach
 //! every operation and attribute.
 
+use std::io::Write as _;
+
 use pgemm_ir::{
     AccId, Accumulator, Block, Constant, Element, Inst, Kernel, LocId, Location, Op, Param,
     ParamId, ParamKind, Region, RegionId, RegionKind, Role, Space, SwizzleMode, TensorMapSpec,
     Type, ValueId,
 };
 use pgemm_ir::{Access, Order, Scope};
+use pgemm_ptx::ptxas::Ptxas;
 
 /// A kernel under construction.
 pub struct Ops {
@@ -151,4 +154,18 @@ impl Ops {
 /// A weak access of `vector` elements.
 pub fn weak(space: Space, ty: Type, vector: u32) -> Access {
     Access { space, ty, vector, order: Order::Weak, scope: Scope::Cta, once: false }
+}
+
+/// The installed assemblers. Without any the test is skipped, which it says past the harness's
+/// capture.
+pub fn assemblers(test: &str) -> Vec<Ptxas> {
+    let tools = concat!(env!("CARGO_MANIFEST_DIR"), "/../../.tools");
+    let assemblers = Ptxas::installed_in(tools.as_ref());
+    if assemblers.is_empty() {
+        let required = std::env::var("PGEMM_REQUIRE_PTXAS").is_ok_and(|value| value == "1");
+        assert!(!required, "PGEMM_REQUIRE_PTXAS=1, but there is no ptxas: run scripts/ptxas.sh");
+        let line = format!("SKIPPED: {test}: no ptxas, run scripts/ptxas.sh\n");
+        let _ = std::io::stderr().write_all(line.as_bytes());
+    }
+    assemblers
 }

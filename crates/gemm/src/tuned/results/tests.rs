@@ -18,7 +18,6 @@ pub(crate) fn platform() -> Platform {
         sm_count: 132,
         cuda: "13.0".into(),
         driver: Some("580.159.04".into()),
-        version: env!("CARGO_PKG_VERSION").into(),
     }
 }
 
@@ -90,7 +89,7 @@ fn files_come_back_as_they_were() {
     // The form on disk, which docs/autotuning.md describes.
     let text = std::fs::read_to_string(&path).unwrap();
     let json: serde_json::Value = serde_json::from_str(&text).unwrap();
-    assert_eq!(json["schema"], 2);
+    assert_eq!((&json["schema"], &json["kind"]), (&4.into(), &"autotune".into()));
     let problem = &json["problems"][0];
     assert_eq!(problem["key"]["dtype"], "bf16");
     assert_eq!(problem["key"]["b_major"], "n");
@@ -209,7 +208,8 @@ fn damaged_files_say_what_is_wrong() {
     refused("", "EOF");
     refused("[2]", "expected");
     refused(&good[..good.len() - 9], "EOF");
-    refused(&good.replace("\"schema\":2", "\"schema\":1"), "its schema is 1, this version reads 2");
+    refused(&good.replace("\"schema\":4", "\"schema\":2"), "its schema is 2, this version reads 4");
+    refused(&good.replace("\"autotune\"", "\"bench\""), "results of the kind 'bench'");
     refused(&good.replace(&spec, "bf16-kn-bf16-7x7x7"), "is not a kernel spec");
     refused(&good.replace(&spec, &spec.replace("-kn-", "-kk-")), "is no kernel for 512x768x256");
     refused(
@@ -284,22 +284,24 @@ fn a_stopped_run_keeps_what_is_complete_and_is_resumed() {
 #[test]
 fn results_hold_on_the_same_device_driver_and_version_only() {
     let here = platform();
-    assert_eq!(here.differences(&here), []);
+    let on = |platform| Results { platform, ..results() };
     let another_card = Platform { uuid: "GPU-1".into(), ..platform() };
-    assert_eq!(another_card.differences(&here), []);
     let unknown_driver = Platform { driver: None, ..platform() };
-    assert_eq!(unknown_driver.differences(&here), []);
-    for (other, part) in [
-        (Platform { device: "NVIDIA H100".into(), ..platform() }, "device NVIDIA H100 there"),
-        (Platform { sm_count: 78, ..platform() }, "SMs: 78 there, 132 here"),
-        (Platform { cuda: "12.8".into(), ..platform() }, "CUDA 12.8 there, 13.0 here"),
-        (Platform { driver: Some("570.1".into()), ..platform() }, "driver 570.1 there"),
-        (Platform { version: "0.0.9".into(), ..platform() }, "library version 0.0.9 there"),
+    for same in [platform(), another_card, unknown_driver] {
+        assert_eq!(on(same).differences(&here), []);
+    }
+    let mut older = results();
+    older.head.version = "0.0.9".into();
+    for (foreign, part) in [
+        (on(Platform { device: "NVIDIA H100".into(), ..platform() }), "device NVIDIA H100 there"),
+        (on(Platform { sm_count: 78, ..platform() }), "SMs: 78 there, 132 here"),
+        (on(Platform { cuda: "12.8".into(), ..platform() }), "CUDA 12.8 there, 13.0 here"),
+        (on(Platform { driver: Some("570.1".into()), ..platform() }), "driver 570.1 there"),
+        (older, "library version 0.0.9 there"),
     ] {
-        let difference = other.differences(&here)[0].to_string();
+        let difference = foreign.differences(&here)[0].to_string();
         assert!(difference.starts_with(part), "{difference}");
         let folder = tempfile::tempdir().unwrap();
-        let foreign = Results { platform: other, ..results() };
         let path = foreign.create_in(folder.path()).unwrap();
         let error = Results::read_for(&path, &here).unwrap_err().to_string();
         assert!(error.contains(part) && error.contains("tune again"), "{error}");

@@ -77,6 +77,23 @@ fn uniformity_of_thread_counts() {
         ("%3: u32 = special.warp\n%4: u32 = div %3, %0\n%9: bool = eq %4, %0", true, true),
         ("%3: u32 = special.warp\n%9: bool = lt %3, %0", true, true),
         ("%3: u32 = special.warp\n%9: bool = lt %3, %1", true, false),
+        // Steps and limits of 16 threads differ within a warp, those of 48 or 96 within a warp or a
+        // warpgroup.
+        (
+            "%3: u32 = special.thread\n%4: u32 = const.u32 4\n%5: u32 = shr %3, %4\n\
+             %9: bool = eq %5, %0",
+            false,
+            false,
+        ),
+        ("%3: u32 = special.thread\n%4: u32 = const.u32 16\n%9: bool = lt %3, %4", false, false),
+        ("%3: u32 = special.thread\n%4: u32 = const.u32 48\n%9: bool = lt %3, %4", false, false),
+        ("%3: u32 = special.thread\n%4: u32 = const.u32 96\n%9: bool = lt %3, %4", true, false),
+        (
+            "%3: u32 = special.thread\n%4: u32 = const.u32 16\n%5: u32 = div %3, %4\n\
+             %9: bool = eq %5, %0",
+            false,
+            false,
+        ),
     ];
     for (condition, warp, warpgroup) in quotients {
         for (op, fine) in [("cluster_wait", warp), ("wgmma_fence", warpgroup)] {
