@@ -18,7 +18,11 @@ import sys
 FORMAT = 1
 
 # Who picked a kernel, by the beginning of the plan's reason. Kernels that the command line named have none.
-PICKED_BY = {"by the heuristic": "heuristic", "tuned": "tuner"}
+PICKED_BY = {
+    "by the heuristic": "heuristic",
+    "by the heuristic, of the preferred kernels": "heuristic",
+    "tuned": "tuner",
+}
 
 
 # Fields of an atlas's line for each peer: the ratio, the peer's microseconds, and what it ran.

@@ -248,7 +248,9 @@ window.report = (() => {
       return { ...item, run, type: item.type ?? parts?.a, majors: parts?.majors, words: String(item.problem).toLowerCase() };
     };
 
-    const problems = array(data.problems).map((given, index) => {
+    const fields = array(data.problems?.fields);
+    const objects = array(data.problems?.rows).map((row) => Object.fromEntries(fields.map((field, index) => [field, row[index]])));
+    const problems = objects.map((given, index) => {
       const run = runs[given.run]?.name;
       const us = positive(given.us);
       const operations = positive(given.operations) ?? positive(2 * given.m * given.n * given.k * (given.batch ?? 1));
@@ -1809,7 +1811,7 @@ window.report = (() => {
     let data;
     try {
       data = JSON.parse(byId('data').textContent, revive);
-      if (data?.schema !== 1) throw new Error(`its schema is ${data?.schema}, and this page reads 1`);
+      if (data?.schema !== 2) throw new Error(`its schema is ${data?.schema}, and this page reads 2`);
     } catch (error) {
       const text = `The data of this report cannot be read: ${error.message}.`;
       byId('report').append(html('p.notice.alarm', { role: 'alert' }, text));
