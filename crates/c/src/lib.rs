@@ -7,5 +7,7 @@ mod config;
 mod engine;
 mod failure;
 pub mod ffi;
+#[cfg(test)]
+mod fuzz;
 mod problem;
 mod tuner;

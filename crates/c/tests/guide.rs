@@ -104,6 +104,7 @@ fn blocks_of_the_book_compile() {
                 command.args(language.flags).args([
                     "-Werror",
                     "-Wno-unused",
+                    "-Wno-unused-parameter",
                     "-fsyntax-only",
                     "-I",
                 ]);

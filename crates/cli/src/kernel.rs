@@ -128,7 +128,7 @@ pub fn run(command: &Command) -> Result<Verdict, Failure> {
         Command::Plan(args) => plan::run(args),
         Command::Show { spec: Named { spec }, svg: Some(path), .. } => {
             spec.validate()?;
-            crate::io::write_atomically(path, drawing::draw(spec)?.as_bytes())?;
+            pgemm_files::write_atomically(path, drawing::draw(spec)?.as_bytes())?;
             output::properties(&[("drawn to", path.display().to_string())])?;
             Ok(Verdict::Fine)
         }

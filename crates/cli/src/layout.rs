@@ -66,7 +66,7 @@ pub fn run(args: &Args) -> Result<Verdict, Failure> {
     };
     if let Some(path) = &args.svg {
         let drawing = svg::draw(&result, &svg::Options::default())?;
-        crate::io::write_atomically(path, drawing.as_bytes())?;
+        pgemm_files::write_atomically(path, drawing.as_bytes())?;
     }
     let figures = match &result {
         AnyLayout::Layout(layout) => Some((layout.rank(), layout.size(), layout.cosize())),

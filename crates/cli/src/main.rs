@@ -10,7 +10,6 @@ mod cubins;
 mod doctor;
 mod failure;
 mod interrupt;
-mod io;
 mod kernel;
 mod layers;
 mod layout;

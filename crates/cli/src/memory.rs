@@ -2,17 +2,9 @@
 
 use persistent_gemm::measure::Elements;
 use persistent_gemm::{Dtype, Problem};
+use pgemm_files::memory::available;
 
 use crate::usage::UsageError;
-
-/// Bytes that new allocations may take without swapping, or `None` if the operating system doesn't
-/// say.
-fn available() -> Option<u64> {
-    let text = std::fs::read_to_string("/proc/meminfo").ok()?;
-    let line = text.lines().find_map(|line| line.strip_prefix("MemAvailable:"))?;
-    let kibibytes: u64 = line.trim().strip_suffix("kB")?.trim().parse().ok()?;
-    kibibytes.checked_mul(1024)
-}
 
 /// What else than the product takes memory.
 #[derive(Clone, Copy, Debug, Default)]
@@ -73,11 +65,6 @@ pub fn check(problem: &Problem, elements: Elements, purpose: Purpose) -> Result<
     }
 }
 
-/// The available memory, if a matrix of this many bytes does not fit it.
-pub fn too_little_for(bytes: u64) -> Option<u64> {
-    available().filter(|available| bytes > *available)
-}
-
 #[cfg(test)]
 mod tests {
     use persistent_gemm::Major;
@@ -122,7 +109,6 @@ mod tests {
         let problem = |size| Problem::new(size, size, size, Major::K, Major::N);
         let f16 = Elements::new(Dtype::F16, Dtype::F16);
         assert!(check(&problem(16), f16, VERIFIED).is_ok());
-        assert_eq!(too_little_for(1 << 10), None);
         if available().is_some() {
             let error = check(&problem(1 << 24), f16, VERIFIED).unwrap_err().to_string();
             assert!(error.contains("leave --verify out"), "{error}");
@@ -130,7 +116,6 @@ mod tests {
             let emulated = Purpose { emulated: true, ..PLAIN };
             let error = check(&problem(1 << 24), f16, emulated).unwrap_err().to_string();
             assert!(error.contains("--backend cpu"), "{error}");
-            assert!(too_little_for(1 << 60).is_some());
         }
     }
 }

@@ -132,15 +132,7 @@ pub fn seconds(duration: Duration) -> String {
     }
 }
 
-/// Bytes for people.
-pub fn bytes(bytes: u64) -> String {
-    match bytes {
-        0..1024 => format!("{bytes} bytes"),
-        1024..0x10_0000 => format!("{:.1} KiB", bytes as f64 / 1024.0),
-        0x10_0000..0x4000_0000 => format!("{:.1} MiB", bytes as f64 / f64::from(1 << 20)),
-        _ => format!("{:.1} GiB", bytes as f64 / f64::from(1 << 30)),
-    }
-}
+pub use pgemm_files::memory::bytes;
 
 /// Operations per second as text. Empty if there were none.
 pub fn rate(operations: u64, duration: Duration) -> Option<String> {
@@ -170,9 +162,6 @@ mod tests {
         assert_eq!(seconds(Duration::from_micros(7)), "7.0 µs");
         assert_eq!(seconds(Duration::from_micros(7300)), "7.30 ms");
         assert_eq!(seconds(Duration::from_millis(7300)), "7.30 s");
-        assert_eq!(bytes(1023), "1023 bytes");
-        assert_eq!(bytes(1536), "1.5 KiB");
-        assert_eq!(bytes(3 << 29), "1.5 GiB");
         assert_eq!(rate(2_000_000_000, Duration::from_millis(1)).unwrap(), "2.0 TFLOP/s");
         assert_eq!(rate(2_000_000, Duration::from_millis(1)).unwrap(), "2.0 GFLOP/s");
         assert_eq!(rate(0, Duration::from_millis(1)), None);

@@ -1,5 +1,6 @@
 //! `pgemm run`: multiplies random or given matrices, and verifies the product on request.
 
+mod conversion;
 mod inputs;
 
 use persistent_gemm::host::{BackendKind, Executor, HostBatch, Product, multiply};
@@ -9,16 +10,17 @@ use persistent_gemm::{
     Plan, Precision, Problem, Reference, threads,
 };
 use pgemm_bench::{Case, CaseOutcome, CaseSize};
+use pgemm_files::Location;
 use serde_json::json;
 
 use crate::blocks;
-use crate::io::{self, Location};
 use crate::memory::{self, Purpose};
 use crate::output;
 use crate::parse::{self, Knobs, Strides};
 use crate::{Failure, Verdict};
 
-use inputs::{InputMatrices, Source, bias, converted, elements, generate, read, usual_operands};
+use conversion::converted;
+use inputs::{InputMatrices, Source, bias, elements, generate, read, usual_operands};
 
 /// Arguments of `pgemm run`.
 #[derive(clap::Args)]
@@ -133,7 +135,7 @@ pub fn run(args: &Args) -> Result<Verdict, Failure> {
         return run_case(args, seed);
     }
     if let Some(out) = &args.out {
-        io::check_writable(out)?;
+        pgemm_files::check_writable(out)?;
     }
     let source = Source::of(args)?;
     let executor = args.backend.find(args.device)?;
@@ -145,7 +147,7 @@ pub fn run(args: &Args) -> Result<Verdict, Failure> {
     let purpose = Purpose { verify: args.verify, emulated, ..Purpose::default() };
     let (matrices, elements) = match source {
         Source::Files { a, b } => {
-            let (a, b) = (io::read(a)?, io::read(b)?);
+            let (a, b) = (pgemm_files::read(a)?, pgemm_files::read(b)?);
             let elements = elements(args, usual_operands([a.dtype(), b.dtype()]))?;
             let matrices = read(args, a, b)?;
             let holds = |matrices: &[HostMatrix], dtype| {
@@ -186,7 +188,7 @@ pub fn run(args: &Args) -> Result<Verdict, Failure> {
         }
     };
     if let (Some(out), Some(d)) = (&args.out, product.d.first()) {
-        io::write(out, d)?;
+        pgemm_files::write(out, d)?;
     }
     let comparison = match args.verify {
         true => {

@@ -5,10 +5,9 @@ use std::path::{Path, PathBuf};
 use persistent_gemm::Epilogue;
 use persistent_gemm::host::BackendKind;
 use pgemm_cute::{AnyLayout, Layout};
+use pgemm_files::memory::bytes;
 use pgemm_kernels::Spec;
 use pgemm_ptx::ptxas::PtxasError;
-
-use crate::output::bytes;
 
 /// Why a command cannot begin.
 #[derive(Debug, thiserror::Error)]

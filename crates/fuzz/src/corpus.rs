@@ -1,6 +1,7 @@
 //! The kept inputs of a target.
 
 use std::fs;
+use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
 use crate::targets::Target;
@@ -13,12 +14,14 @@ pub fn folder(target: &Target) -> PathBuf {
 /// The inputs of a target: those that it makes itself, and those of its folder by name.
 ///
 /// # Panics
-/// The folder is missing or cannot be read.
+/// There are none, or they cannot be read.
 pub fn of(target: &Target) -> Vec<Vec<u8>> {
     let folder = folder(target);
-    let entries =
-        fs::read_dir(&folder).unwrap_or_else(|error| panic!("{}: {error}", folder.display()));
-    let mut paths: Vec<PathBuf> = entries.map(|entry| entry.unwrap().path()).collect();
+    let mut paths: Vec<PathBuf> = match fs::read_dir(&folder) {
+        Ok(entries) => entries.map(|entry| entry.unwrap().path()).collect(),
+        Err(error) if error.kind() == ErrorKind::NotFound => vec![],
+        Err(error) => panic!("{}: {error}", folder.display()),
+    };
     paths.sort();
     let mut inputs = (target.made)();
     inputs.extend(paths.iter().map(|path| fs::read(path).unwrap()));

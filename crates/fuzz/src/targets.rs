@@ -1,6 +1,7 @@
 //! The parsers: each target reads an input by one of them, and says whether it was accepted.
 
 mod files;
+mod matrices;
 mod texts;
 
 /// A parser.
@@ -16,7 +17,7 @@ pub struct Target {
 }
 
 /// All parsers.
-pub const TARGETS: [Target; 13] = [
+pub const TARGETS: [Target; 16] = [
     Target { name: "layout", run: texts::layout, made: Vec::new },
     Target { name: "spec", run: texts::spec, made: texts::specs },
     Target { name: "epilogue", run: texts::epilogue, made: Vec::new },
@@ -29,5 +30,8 @@ pub const TARGETS: [Target; 13] = [
     Target { name: "results", run: files::results, made: Vec::new },
     Target { name: "pack", run: files::pack, made: files::packs },
     Target { name: "pack-index", run: files::pack_index, made: files::packs },
+    Target { name: "location", run: matrices::location, made: matrices::locations },
+    Target { name: "npy", run: matrices::npy, made: matrices::arrays },
+    Target { name: "safetensors", run: matrices::safetensors, made: matrices::tensors },
     Target { name: "cache", run: files::cache, made: files::cache_entries },
 ];

@@ -2,17 +2,10 @@
 
 use pgemm_fuzz::targets::TARGETS;
 
-/// Mutated inputs for each target.
-const EXECUTIONS: u64 = 10_000;
-
 // One test, since executions are watched one at a time.
 #[test]
 fn parsers_refuse_what_they_cannot_read() {
-    let seed = std::env::var("PGEMM_SEED").ok().and_then(|seed| seed.parse().ok()).unwrap_or(1);
-    for target in &TARGETS {
-        println!("{} with seed {seed}", target.name);
-        pgemm_fuzz::run(target, seed, EXECUTIONS, |_| {});
-    }
+    TARGETS.iter().for_each(pgemm_fuzz::test);
 }
 
 #[test]

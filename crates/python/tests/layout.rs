@@ -5,10 +5,12 @@
 mod layout;
 
 use layout::{
-    Dims, Launches, LayoutError, Operands, Place, View, launches, result_shape, without_gaps,
+    Dims, Launches, LayoutError, MAX_DIMENSIONS, Operands, Place, View, launches, result_shape,
+    without_gaps,
 };
 use pgemm::tune::ProblemKey;
 use pgemm::{Config, Dtype, Major, Problem};
+use pgemm_fuzz::targets::Target;
 
 fn dims(values: &[i64]) -> Dims {
     values.iter().copied().collect()
@@ -371,4 +373,54 @@ fn arrays_that_share_one_byte_overlap() {
     {
         check(&first, &columns(64 + column, count), disjoint);
     }
+}
+
+/// The arrays that a library shows by DLPack: addresses, extents and strides can be any numbers.
+#[test]
+fn arrays_of_any_extents_and_strides_are_multiplied_or_refused() {
+    pgemm_fuzz::test(&Target { name: "dlpack-views", run: views, made: made_views });
+}
+
+/// A, B, C and D in turn: a byte with the number of dimensions, then address, extents and strides of
+/// 8 bytes each. A last byte says whether rows must not be merged.
+fn views(mut input: &[u8]) -> bool {
+    let mut number = |bytes: usize| {
+        let (front, rest) = input.split_at(bytes.min(input.len()));
+        input = rest;
+        let mut number = [0; 8];
+        number[..front.len()].copy_from_slice(front);
+        i64::from_le_bytes(number)
+    };
+    let [a, b, c, out] = [(); 4].map(|()| {
+        let length = number(1) as usize % (MAX_DIMENSIONS + 1);
+        let address = number(8) as u64;
+        let shape: Vec<i64> = (0..length).map(|_| number(8)).collect();
+        let strides: Vec<i64> = (0..length).map(|_| number(8)).collect();
+        at(address, &shape, &strides)
+    });
+    let flags = number(1);
+    let c = (flags & 2 != 0).then_some(&c);
+    let keep_rows = flags & 1 != 0;
+    let _a_shape_or_a_message = result_shape(&a, &b).map(|shape| shape.to_string());
+    let operands = Operands { a: &a, b: &b, c, out: &out, alpha: 1.0, beta: 1.0, keep_rows };
+    launches(&operands).is_ok_and(|launches| launches.problem.validate().is_ok())
+}
+
+fn made_views() -> Vec<Vec<u8>> {
+    let view = |address: u64, shape: &[i64]| {
+        let strides = dims(shape).tight_strides();
+        let numbers = shape.iter().chain(strides.iter()).flat_map(|number| number.to_le_bytes());
+        let head = [&[shape.len() as u8][..], &address.to_le_bytes()].concat();
+        head.into_iter().chain(numbers).collect::<Vec<u8>>()
+    };
+    let product = |a: &[i64], b: &[i64], out: &[i64], flags: u8| {
+        let views = [view(4096, a), view(1 << 20, b), view(OUT, out), view(OUT, out)];
+        [views.concat(), vec![flags]].concat()
+    };
+    vec![
+        product(&[3, 5], &[5, 7], &[3, 7], 2),
+        product(&[2, 3, 5], &[5, 7], &[2, 3, 7], 1),
+        product(&[4, 2, 3, 5], &[2, 5, 7], &[4, 2, 3, 7], 0),
+        product(&[5], &[5], &[], 0),
+    ]
 }

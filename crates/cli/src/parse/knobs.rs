@@ -265,7 +265,26 @@ impl Knobs {
 
 #[cfg(test)]
 mod tests {
+    use pgemm_fuzz::targets::Target;
+
     use super::*;
+
+    #[test]
+    fn any_text_is_a_choice_or_refused() {
+        fn choice(input: &[u8]) -> bool {
+            let Ok(text) = str::from_utf8(input) else { return false };
+            let Ok(choice) = text.parse::<KernelChoice>() else { return false };
+            assert_eq!(choice.to_string().parse(), Ok(choice));
+            true
+        }
+        fn made() -> Vec<Vec<u8>> {
+            let spec = "bf16-kkm-bf16-64x16x64-s16-w1-c1x1";
+            ["", ":stream-k", ":split-3:8", ":whole:1:dependent"]
+                .map(|end| format!("{spec}{end}").into_bytes())
+                .to_vec()
+        }
+        pgemm_fuzz::test(&Target { name: "kernel-choice", run: choice, made });
+    }
 
     #[test]
     fn kernel_choices_are_written_as_they_are_read() {

@@ -1,16 +1,14 @@
 //! The matrices that `pgemm run` multiplies, from files or random, and their types.
 
-use std::borrow::Cow;
-
 use persistent_gemm::host::HostBatch;
 use persistent_gemm::matrix::overlap;
 use persistent_gemm::measure::Elements;
 use persistent_gemm::{Config, Dtype, HostMatrix, Major, MatrixLayout, Operands, Problem};
+use pgemm_files::{IoError, Location};
 use pgemm_kernels::Product;
 
 use super::Args;
 use crate::Failure;
-use crate::io::{self, Location};
 use crate::memory;
 use crate::output;
 use crate::parse;
@@ -64,7 +62,7 @@ pub(super) fn usual_operands([a, b]: [Dtype; 2]) -> [Dtype; 2] {
 
 /// The requested types, or those of the named kernel, or the defaults. D is f32 if the file format
 /// lacks its type.
-pub(super) fn elements(args: &Args, usual: [Dtype; 2]) -> Result<Elements, io::IoError> {
+pub(super) fn elements(args: &Args, usual: [Dtype; 2]) -> Result<Elements, IoError> {
     let spec = args.knobs.spec.as_ref();
     let [a, b] = match (args.dtype, spec) {
         (Some(a), _) => [a, args.b_dtype.unwrap_or(a)],
@@ -90,18 +88,6 @@ pub(super) fn elements(args: &Args, usual: [Dtype; 2]) -> Result<Elements, io::I
         }
         _ => Ok(elements),
     }
-}
-
-pub(super) fn converted<'a>(
-    matrices: &'a [HostMatrix],
-    dtype: Dtype,
-    name: &str,
-) -> Result<Cow<'a, [HostMatrix]>, io::IoError> {
-    if matrices.iter().all(|matrix| matrix.dtype() == dtype) {
-        return Ok(Cow::Borrowed(matrices));
-    }
-    let converted = matrices.iter().map(|matrix| io::convert_with_notice(matrix, dtype, name));
-    converted.collect::<Result<_, _>>().map(Cow::Owned)
 }
 
 pub(super) fn generate(
@@ -152,7 +138,7 @@ fn any_major(dtype: Dtype) -> bool {
 
 /// A and B from files, with C.
 pub(super) fn read(args: &Args, a: HostMatrix, b: HostMatrix) -> Result<InputMatrices, Failure> {
-    let c = args.c.as_ref().map(io::read).transpose()?;
+    let c = args.c.as_ref().map(pgemm_files::read).transpose()?;
     let beta = args.beta.unwrap_or(if c.is_some() { 1.0 } else { 0.0 });
     let problem = Problem::of(&a.layout(), &b.layout())?.with_d_major(args.d_major);
     let mut problem = problem.with_alpha(args.alpha).with_beta(beta);
@@ -185,7 +171,7 @@ pub(super) fn bias(
     }
     let layout = MatrixLayout::row_major(1, config.epilogue.bias_length(problem.m, problem.n));
     let bias = match &args.bias {
-        Some(file) => io::read_vector(file)?,
+        Some(file) => pgemm_files::read_vector(file)?,
         None => {
             let mut bias = HostMatrix::zeros(layout, config.bias_dtype())?;
             bias.fill_random(args.seed.wrapping_mul(3).wrapping_add(3));

@@ -15,12 +15,12 @@ use pgemm_cubins::{Compression, Group, Pack};
 use pgemm_ptx::ResourceReport;
 
 /// A folder for the input, in memory where the operating system has such a folder.
-static FOLDER: LazyLock<tempfile::TempDir> = LazyLock::new(|| {
+pub(super) static FOLDER: LazyLock<tempfile::TempDir> = LazyLock::new(|| {
     tempfile::tempdir_in("/dev/shm").unwrap_or_else(|_| tempfile::tempdir().unwrap())
 });
 
 /// Writes the input to a file of this name.
-fn file(name: &str, input: &[u8]) -> PathBuf {
+pub(super) fn file(name: &str, input: &[u8]) -> PathBuf {
     let path = FOLDER.path().join(name);
     fs::write(&path, input).unwrap();
     path

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use persistent_gemm::{Dtype, MatrixError};
 
-use crate::output::bytes;
+use crate::memory::bytes;
 
 /// Why a matrix cannot be read or written. Each message names the file and says what to do.
 #[derive(Debug, thiserror::Error)]

@@ -392,28 +392,3 @@ fn permissions_and_links_stay_as_they_are() {
         fs::metadata(&other).unwrap().permissions().mode()
     );
 }
-
-#[test]
-fn conversion_says_what_it_does() {
-    let layout = MatrixLayout::row_major(1, 3);
-    let source = HostMatrix::from_f64(layout, Dtype::F32, &[1e6, 0.1, -1e6]).unwrap();
-    assert_eq!(
-        conversion_notice(&source, Dtype::Bf16, "A"),
-        "A: f32 converted to bf16, rounded to nearest even"
-    );
-    assert_eq!(
-        conversion_notice(&source, Dtype::F16, "B"),
-        "B: f32 converted to f16, rounded to nearest even; WARNING: 2 of 3 elements exceed the \
-         range of f16 and become infinite"
-    );
-    let special = [1e6, f64::NAN, f64::INFINITY];
-    let special = HostMatrix::from_f64(layout, Dtype::F32, &special).unwrap();
-    assert_eq!(
-        conversion_notice(&special, Dtype::S8, "A"),
-        "A: f32 converted to s8, rounded to nearest even; WARNING: 2 of 3 elements exceed the \
-         range of s8 and become its nearest value; WARNING: 1 of 3 elements are NaN, which s8 \
-         lacks, and become 0"
-    );
-    let half = convert_with_notice(&source, Dtype::F16, "A").unwrap();
-    assert_eq!(half.get(0, 0), Some(f64::INFINITY));
-}

@@ -1,6 +1,7 @@
 //! Matrices in files: `.npy`, and tensors in `.safetensors`.
 
 mod error;
+pub mod memory;
 mod npy;
 mod safetensors;
 #[cfg(test)]
@@ -13,8 +14,6 @@ use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
 use persistent_gemm::{Dtype, Error, HostMatrix, MatrixLayout, files};
-
-use crate::memory;
 
 pub use error::IoError;
 
@@ -205,45 +204,6 @@ pub fn write(location: &Location, matrix: &HostMatrix) -> Result<(), IoError> {
             safetensors::write(path, location.tensor_to_write(), matrix)
         }
     }
-}
-
-/// The matrix in another element type, with a note on standard error, in which the matrix is called
-/// `name`, such as `A`.
-///
-/// # Errors
-/// The memory is not to be had.
-pub fn convert_with_notice(
-    matrix: &HostMatrix,
-    dtype: Dtype,
-    name: &str,
-) -> Result<HostMatrix, IoError> {
-    crate::output::note(conversion_notice(matrix, dtype, name));
-    matrix.convert(dtype).map_err(|source| IoError::Matrix { what: name.to_owned(), source })
-}
-
-fn conversion_notice(matrix: &HostMatrix, dtype: Dtype, name: &str) -> String {
-    let from = matrix.dtype();
-    let notice = format!("{name}: {from} converted to {dtype}, rounded to nearest even");
-    let total = matrix.rows() * matrix.columns();
-    let warning = |count: u64, what: &str| match count {
-        0 => String::new(),
-        count => format!("; WARNING: {count} of {total} elements {what}"),
-    };
-    let becomes = match (dtype.is_integer(), dtype) {
-        (true, _) => format!("exceed the range of {dtype} and become its nearest value"),
-        (false, Dtype::E4m3 | Dtype::E5m2) => {
-            format!("exceed the range of {dtype} and become its largest value")
-        }
-        (false, _) => format!("exceed the range of {dtype} and become infinite"),
-    };
-    let lost = warning(matrix.out_of_range(dtype), &becomes);
-    let undefined = match dtype.is_integer() {
-        true => {
-            warning(matrix.nan_elements(), &format!("are NaN, which {dtype} lacks, and become 0"))
-        }
-        false => String::new(),
-    };
-    format!("{notice}{lost}{undefined}")
 }
 
 /// Opens a regular file. Returns its length too.
