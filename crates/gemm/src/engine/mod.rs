@@ -133,7 +133,7 @@ impl Engine {
         let spec = pick::spec(gemm.config(), typical, options.goal, facts)?;
         let device = gemm.device().clone();
         let kernel = gemm.store().kernel(&spec)?.0;
-        let resident = kernel.resident_clusters;
+        let resident = kernel.fitting_clusters()?;
         let ctas = options.sms.unwrap_or(resident);
         if ctas == 0 || ctas > resident {
             return Err(EngineError::Sms { requested: ctas, limit: resident }.into());
