@@ -436,6 +436,29 @@ mod tests {
     }
 
     #[test]
+    fn the_planner_goes_on_to_a_kernel_that_the_device_has_room_for() {
+        let problem = Problem::new(4096, 4096, 4096, Major::K, Major::K);
+        let in_room = |config: &Config, room: u32| {
+            let plans = Plan::candidates(&problem, config, 132).unwrap();
+            first_clean(config, plans, |plan| match plan.spec.cluster.size() {
+                needed if needed <= room => Ok(needed),
+                needed => {
+                    let spec = Box::new(plan.spec);
+                    Err(Error::ClusterDoesNotFit { spec, needed, sms: 132 })
+                }
+            })
+        };
+        assert_eq!(in_room(&Config::new(Dtype::Bf16), 1).unwrap(), 1);
+        let pairs = Config::new(Dtype::Bf16).with_cluster(2, 1);
+        assert_eq!(in_room(&pairs, 2).unwrap(), 2);
+        for asked in [pairs, Config::for_spec("bf16-kk-bf16-64x64x64-s4-w1-c2x1".parse().unwrap())]
+        {
+            let refused = in_room(&asked, 1).unwrap_err();
+            assert!(matches!(refused, Error::ClusterDoesNotFit { needed: 2, .. }), "{refused}");
+        }
+    }
+
+    #[test]
     fn what_else_goes_wrong_ends_the_search() {
         let config = Config::new(Dtype::Bf16);
         let problem = Problem::new(64, 64, 64, Major::K, Major::K);
