@@ -103,7 +103,7 @@ typedef struct pgemm_config {
   int32_t unordered;
   // Whether a launch may begin while the previous one on its stream ends.
   pgemm_switch dependent_launch;
-  // Multiprocessors to use at most.
+  // Multiprocessors to use at most, of which the device must have so many. 0: all.
   uint32_t sms;
   // Ordinal of the CUDA device, whose primary context is used, or PGEMM_CURRENT_DEVICE.
   int32_t device;
@@ -188,7 +188,8 @@ typedef struct pgemm_engine_options {
   size_t struct_size;
   // The optimisation goal.
   pgemm_goal goal;
-  // Multiprocessors that its kernel holds while there are jobs. 0, the default: all.
+  // Multiprocessors that its kernel holds while there are jobs, of which the device must have so
+  // many. 0, the default: all.
   uint32_t sms;
   // Microseconds after the last job until the kernel leaves the device, 1000 by default. The
   // next job launches it again.

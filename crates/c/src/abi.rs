@@ -202,7 +202,7 @@ pub struct Config {
     pub unordered: i32,
     /// Whether a launch may begin while the previous one on its stream ends.
     pub dependent_launch: Switch,
-    /// Multiprocessors to use at most.
+    /// Multiprocessors to use at most, of which the device must have so many. 0: all.
     pub sms: u32,
     /// Ordinal of the CUDA device, whose primary context is used, or PGEMM_CURRENT_DEVICE.
     pub device: i32,
@@ -282,7 +282,8 @@ pub struct EngineOptions {
     pub struct_size: usize,
     /// The optimisation goal.
     pub goal: Goal,
-    /// Multiprocessors that its kernel holds while there are jobs. 0, the default: all.
+    /// Multiprocessors that its kernel holds while there are jobs, of which the device must have so
+    /// many. 0, the default: all.
     pub sms: u32,
     /// Microseconds after the last job until the kernel leaves the device, 1000 by default. The
     /// next job launches it again.

@@ -101,6 +101,7 @@ fn status_of(error: &Error) -> Status {
         Error::Plan(error) if error.is_unsupported() => PGEMM_ERROR_NOT_SUPPORTED,
         Error::NoCleanKernel { .. }
         | Error::UncleanKernel { .. }
+        | Error::ClusterDoesNotFit { .. }
         | Error::UncleanRepack { .. }
         | Error::NoBackend { .. } => PGEMM_ERROR_NOT_SUPPORTED,
         Error::Plan(_)

@@ -87,7 +87,10 @@ impl Clock {
     }
 
     /// Learns what a clock of another cluster knows.
-    fn join_from(&mut self, cluster: u32, other: &Clock, other_cluster: u32) {
+    pub(crate) fn join_from(&mut self, cluster: u32, other: &Clock, other_cluster: u32) {
+        if cluster == other_cluster {
+            return self.join(other);
+        }
         join_times(self.foreign.entry(other_cluster).or_default(), &other.own);
         self.floor = self.floor.max(other.floor);
         for (&third, times) in &other.foreign {

@@ -2,11 +2,11 @@
 //! kernel again.
 
 use std::collections::VecDeque;
-use std::panic;
+use std::{mem, panic};
 
 use pgemm_ir::{Launch, LocId};
 
-use crate::clock::{Epoch, HOST, Knowledge};
+use crate::clock::{Clock, Epoch, HOST, Knowledge};
 use crate::late_store::{LateStore, any_overlaps};
 use crate::memory::{Memory, Place};
 use crate::options::Checks;
@@ -64,6 +64,9 @@ impl<'a> HostActor<'a> {
         knowledge.before.raise(COMPONENT, 1);
         let state = HostState {
             knowledge,
+            returned: Clock::default(),
+            observed: Learned::default(),
+            fenced: None,
             waits: false,
             others_ran: false,
             polls: false,
@@ -94,8 +97,22 @@ pub(crate) const COMPONENT: u32 = 0;
 pub(crate) const ACTOR: Actor =
     Actor { kind: ActorKind::Host, launch: 0, cluster: 0, cta: 0, warp: 0, lane: None };
 
+/// What loads of the host have found.
+#[derive(Default)]
+struct Learned {
+    knowledge: Knowledge,
+    /// Accesses of which only the loads count: they have returned their values.
+    returned: Clock,
+}
+
 pub(crate) struct HostState {
     pub(crate) knowledge: Knowledge,
+    /// Loads before these points have returned their values, whatever the scope that says so.
+    returned: Clock,
+    /// What relaxed loads have found, for the next acquire fence.
+    observed: Learned,
+    /// The knowledge at the last release fence, which later relaxed stores release.
+    fenced: Option<Knowledge>,
     /// Its last turn had nothing to do.
     pub(crate) waits: bool,
     /// Another actor has run since.
@@ -113,6 +130,11 @@ pub(crate) struct HostState {
     pub(crate) latest: Option<usize>,
     pub(crate) fault: Option<HostFault>,
 }
+
+/// What the host's last release fence has released, at the time at which the host hands a store to
+/// something that makes it later, such as a stream.
+#[derive(Clone, Debug)]
+pub struct Released(Option<Knowledge>);
 
 /// A faulty access of the host.
 pub(crate) enum HostFault {
@@ -144,30 +166,80 @@ impl HostView<'_> {
     /// Loads a word with acquire at system scope.
     #[track_caller]
     pub fn load_acquire_u32(&mut self, address: u64) -> u32 {
+        self.learn_from(address, 4);
+        self.load(address, 4) as u32
+    }
+
+    /// Loads a word at system scope without ordering. A later acquire fence orders what the host
+    /// does after it.
+    #[track_caller]
+    pub fn load_relaxed_u32(&mut self, address: u64) -> u32 {
+        let Learned { knowledge, returned } = &mut self.state.observed;
+        for published in self.published.get(&(None, address)).into_iter().flatten() {
+            published.tell_host(knowledge, returned);
+        }
         self.load(address, 4) as u32
     }
 
     /// Loads a word with acquire at system scope.
     #[track_caller]
     pub fn load_acquire_u64(&mut self, address: u64) -> u64 {
+        self.learn_from(address, 8);
         self.load(address, 8)
     }
 
     /// Stores a word with release at system scope.
     #[track_caller]
     pub fn store_release_u32(&mut self, address: u64, value: u32) {
-        self.store(address, &value.to_le_bytes());
+        let released = Some(self.state.knowledge.clone());
+        self.store(address, &value.to_le_bytes(), released);
+    }
+
+    /// Stores a word at system scope. It releases only what a release fence before it has.
+    #[track_caller]
+    pub fn store_relaxed_u32(&mut self, address: u64, value: u32) {
+        let released = self.state.fenced.clone();
+        self.store(address, &value.to_le_bytes(), released);
+    }
+
+    /// What the last release fence has released by now, for
+    /// [`store_later_u32`](Self::store_later_u32).
+    pub fn released(&self) -> Released {
+        Released(self.state.fenced.clone())
+    }
+
+    /// Stores a word like a stream, to which the host handed the store when it had `released`.
+    #[track_caller]
+    pub fn store_later_u32(&mut self, address: u64, value: u32, released: &Released) {
+        self.store(address, &value.to_le_bytes(), released.0.clone());
     }
 
     /// Stores a word with release at system scope.
     #[track_caller]
     pub fn store_release_u64(&mut self, address: u64, value: u64) {
-        self.store(address, &value.to_le_bytes());
+        let released = Some(self.state.knowledge.clone());
+        self.store(address, &value.to_le_bytes(), released);
     }
 
-    /// A sequentially consistent fence at system scope: earlier stores become visible before later
-    /// loads.
+    /// An acquire fence at system scope: what earlier relaxed loads have found happens before what
+    /// the host does next.
+    pub fn fence_acquire(&mut self) {
+        let Learned { knowledge, returned } = mem::take(&mut self.state.observed);
+        self.state.knowledge.join(&knowledge);
+        self.state.returned.join(&returned);
+    }
+
+    /// A release fence at system scope: later relaxed stores release what happened before it.
+    pub fn fence_release(&mut self) {
+        self.state.fenced = Some(self.state.knowledge.clone());
+        self.state.tick();
+    }
+
+    /// A sequentially consistent fence at system scope: an acquire and a release fence, and earlier
+    /// stores become visible before later loads.
     pub fn fence_seq_cst(&mut self) {
+        self.fence_acquire();
+        self.fence_release();
         self.make_stores_visible();
     }
 
@@ -207,20 +279,24 @@ impl HostView<'_> {
     #[track_caller]
     fn load(&mut self, address: u64, bytes: usize) -> u64 {
         self.order_late_stores(address, bytes);
-        let location = (None, address);
-        for published in self.published.get(&location).into_iter().flatten() {
-            published.tell_host(&mut self.state.knowledge);
-        }
         let Some(place) = self.access(address, bytes, false, true, "loads") else { return 0 };
         let mut word = [0; 8];
         word[..bytes].copy_from_slice(self.memory.bytes(place, bytes));
         u64::from_le_bytes(word)
     }
 
+    /// Learns what was released at an address.
+    fn learn_from(&mut self, address: u64, bytes: usize) {
+        self.order_late_stores(address, bytes);
+        for published in self.published.get(&(None, address)).into_iter().flatten() {
+            published.tell_host(&mut self.state.knowledge, &mut self.state.returned);
+        }
+    }
+
     #[track_caller]
-    fn store(&mut self, address: u64, data: &[u8]) {
+    fn store(&mut self, address: u64, data: &[u8], released: Option<Knowledge>) {
         if self.access(address, data.len(), true, true, "stores").is_some() {
-            let released = Some(Published::by_host(&self.state.knowledge));
+            let released = released.as_ref().map(Published::by_host);
             self.state.late_stores.push_back(LateStore { address, data: data.into(), released });
             self.state.tick();
         }
@@ -262,7 +338,8 @@ impl HostView<'_> {
         let epoch = Epoch { cluster: HOST, component: COMPONENT, time };
         let access = Access { epoch, proxy: Proxy::Generic, strong, actor: ACTOR, loc };
         let (knowledge, checks) = (&self.state.knowledge, (true, false));
-        let mut observer = Observer::new(self.log, knowledge, access, ShadowSpace::Global, checks);
+        let observer = Observer::new(self.log, knowledge, access, ShadowSpace::Global, checks);
+        let mut observer = observer.after_loads(&self.state.returned);
         let shadow = self.shadows.of(place.allocation, self.memory.size(place.allocation));
         let (cells, cell_bytes) = shadow.cells(place.offset, bytes as u32);
         let outcome = if write { observer.write(cells) } else { observer.read(cells) };

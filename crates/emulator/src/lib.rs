@@ -55,7 +55,7 @@ mod warpgroup;
 mod wgmma;
 
 pub use error::SetupError;
-pub use host::{Host, HostStep, HostView};
+pub use host::{Host, HostStep, HostView, Released};
 pub use machine::Emulator;
 pub use maps::tensor_map_image;
 pub use memory::{Memory, MemoryError, Permission};

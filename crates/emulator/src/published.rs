@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use pgemm_ir::Scope;
 
-use crate::clock::{HOST, Knowledge};
+use crate::clock::{Clock, HOST, Knowledge};
 
 /// Releases by location: the CTA, for shared memory, and the address.
 pub(crate) type Publications = BTreeMap<(Option<u32>, u64), Vec<Published>>;
@@ -25,12 +25,16 @@ impl Published {
         Published { cluster: HOST, cta: HOST, scopes, knowledge: Box::new(knowledge.clone()) }
     }
 
-    /// Lets the host learn it by an acquire at system scope.
-    pub(crate) fn tell_host(&self, knowledge: &mut Knowledge) {
+    /// Lets the host learn it by an acquire at system scope. Of a release whose scope does not
+    /// include the host it learns which loads have returned their values: those are before the
+    /// store that it has found, and nothing that the host stores later can change them.
+    pub(crate) fn tell_host(&self, knowledge: &mut Knowledge, returned: &mut Clock) {
         let (from, to) = ((self.cluster, self.cta), (HOST, HOST));
         if self.scopes.into_iter().all(|scope| reaches(scope, from, to)) {
             knowledge.join_from(HOST, &self.knowledge, self.cluster);
             knowledge.dependency = false;
+        } else {
+            returned.join_from(HOST, &self.knowledge.before, self.cluster);
         }
     }
 

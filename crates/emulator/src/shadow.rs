@@ -141,6 +141,8 @@ pub(crate) struct Observer<'a> {
     uninitialised: bool,
     /// For the read of a tensor map: the writes that map fences have passed on.
     acquired: Option<&'a Clock>,
+    /// For a write of the host: loads that have returned their values before it.
+    returned: Option<&'a Clock>,
     known_write: u32,
     readers_before: u32,
     readers_after: u32,
@@ -167,6 +169,7 @@ impl<'a> Observer<'a> {
             races,
             uninitialised,
             acquired: None,
+            returned: None,
             known_write: NONE,
             readers_before: u32::MAX,
             readers_after: NONE,
@@ -178,6 +181,17 @@ impl<'a> Observer<'a> {
     /// knows.
     pub(crate) fn of_map(self, acquired: &'a Clock) -> Self {
         Self { acquired: Some(acquired), ..self }
+    }
+
+    /// Makes the access one that comes after the loads that `returned` knows.
+    pub(crate) fn after_loads(self, returned: &'a Clock) -> Self {
+        Self { returned: Some(returned), ..self }
+    }
+
+    /// Whether this write comes after an ordinary load because that has returned its value.
+    fn comes_after(&self, read: &Access) -> bool {
+        let known = |clock| read.epoch.known_to(clock, self.access.epoch.cluster);
+        read.proxy == Proxy::Generic && self.returned.is_some_and(known)
     }
 
     fn ordered(&self, epoch: Epoch) -> bool {
@@ -331,7 +345,7 @@ impl<'a> Observer<'a> {
         for &other in self.log.members(&readers) {
             let read = self.log.get(other);
             let atomic = read.strong && self.access.strong;
-            if other == self.id || atomic {
+            if other == self.id || atomic || self.comes_after(read) {
                 continue;
             }
             if !self.ordered(read.epoch) {

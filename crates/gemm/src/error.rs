@@ -374,6 +374,22 @@ pub enum Error {
         report: Box<pgemm_ptx::ResourceReport>,
     },
 
+    /// The device has no room for a single cluster of a kernel.
+    #[error(
+        "a cluster of the kernel {spec} needs {needed} {} at the same time, and of the {sms} SMs of \
+         this device it gets none: a MIG instance or another process may leave too few of them, or \
+         too few in one GPC. Ask for a cluster of 1x1, leave the kernel to the planner, or free SMs",
+        if *needed == 1 { "SM" } else { "SMs of one GPC" },
+    )]
+    ClusterDoesNotFit {
+        /// The kernel.
+        spec: Box<pgemm_kernels::Spec>,
+        /// SMs that a cluster needs.
+        needed: u32,
+        /// SMs of the device.
+        sms: u32,
+    },
+
     /// The driver's JIT compiles the repack kernel with spills.
     #[error(
         "operands have to be repacked, and this driver does not compile the repack kernel cleanly: \

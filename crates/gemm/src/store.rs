@@ -37,9 +37,28 @@ pub(crate) struct LoadedKernel {
     pub(crate) signature: Signature,
     pub(crate) function: Function,
     /// Number of clusters that can be resident at the same time.
-    pub(crate) resident_clusters: u32,
+    resident_clusters: u32,
     /// Whether it was assembled in advance.
     assembled: bool,
+}
+
+impl LoadedKernel {
+    /// The number of clusters that can be resident at the same time, which is at least one.
+    ///
+    /// # Errors
+    /// [`Error::ClusterDoesNotFit`].
+    pub(crate) fn fitting_clusters(&self) -> Result<u32> {
+        let sms = self.function.device().properties().sm_count;
+        fitting_clusters(&self.signature.spec, self.resident_clusters, sms)
+    }
+}
+
+fn fitting_clusters(spec: &Spec, resident: u32, sms: u32) -> Result<u32> {
+    if resident == 0 {
+        let (spec, needed) = (Box::new(*spec), spec.cluster.size());
+        return Err(Error::ClusterDoesNotFit { spec, needed, sms });
+    }
+    Ok(resident)
 }
 
 /// A repack kernel on the device.
@@ -340,4 +359,18 @@ fn wait_for_quiet(store: &Weak<KernelStore>) {
 /// cannot leave it half changed.
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// This is a regression test. One cluster was launched where none fits.
+    #[test]
+    fn kernels_without_room_for_a_cluster_are_refused() {
+        let spec: Spec = "bf16-kk-bf16-128x128x64-s4-w2-c4x2".parse().unwrap();
+        assert_eq!(fitting_clusters(&spec, 1, 16).unwrap(), 1);
+        let error = fitting_clusters(&spec, 0, 14).unwrap_err();
+        assert!(matches!(error, Error::ClusterDoesNotFit { needed: 8, sms: 14, .. }), "{error}");
+    }
 }

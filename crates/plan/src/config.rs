@@ -65,7 +65,7 @@ pub struct Config {
     /// Whether a launch may begin while the previous one on the stream ends (programmatic dependent
     /// launch). By default the planner takes the variant that it estimates to be faster.
     pub dependent_launch: Option<bool>,
-    /// The largest number of SMs to use.
+    /// The largest number of SMs to use: 1 to as many as the device has.
     pub sms: Option<u32>,
     /// The kernel, by name. The other kernel knobs must then be left out.
     pub spec: Option<Spec>,

@@ -170,6 +170,18 @@ pub enum PlanError {
         value: f64,
     },
 
+    /// The config asks for more SMs than there are, or for none.
+    #[error(
+        "the knob sms asks for {requested} SMs, and the device has {limit}: ask for 1 to {limit}, \
+         or leave the knob out, which takes all"
+    )]
+    Sms {
+        /// The requested number.
+        requested: u32,
+        /// SMs of the device.
+        limit: u32,
+    },
+
     /// A cluster has more CTAs than run at once.
     #[error(
         "the CTAs of a cluster run at once, and {spec} has {} in a cluster: {sms} {} there, or \

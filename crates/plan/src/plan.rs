@@ -375,6 +375,11 @@ impl Search {
         if problem.batch.count > MAX_BATCH {
             return Err(PlanError::Overflow { what: "the batch", limit: MAX_BATCH as u64 });
         }
+        if let Some(requested) = config.sms
+            && !(1..=device.sm_count).contains(&requested)
+        {
+            return Err(PlanError::Sms { requested, limit: device.sm_count });
+        }
         let search = Search {
             accesses: PlannedProblem::candidates(problem, config, alignment),
             direct: direct_access(problem, config),

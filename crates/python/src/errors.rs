@@ -186,6 +186,7 @@ fn class_of(error: &Error) -> Class {
         Error::Plan(error) if error.is_unsupported() => Class::NotSupported,
         Error::NoCleanKernel { .. }
         | Error::UncleanKernel { .. }
+        | Error::ClusterDoesNotFit { .. }
         | Error::UncleanRepack { .. }
         | Error::NoBackend { .. }
         | Error::Kernel(_) => Class::NotSupported,

@@ -186,7 +186,7 @@ pub struct Knobs {
     /// Whether a launch may begin while the previous one ends [default: as estimated faster].
     #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true")]
     pub dependent_launch: Option<bool>,
-    /// SMs to use at most.
+    /// SMs to use at most: 1 to as many as the device has.
     #[arg(long, value_name = "COUNT")]
     pub sms: Option<u32>,
 }

@@ -7,6 +7,7 @@ mod dekker;
 mod dependency;
 mod elements;
 mod host;
+mod host_order;
 mod kernel;
 mod maps;
 mod memory_model;

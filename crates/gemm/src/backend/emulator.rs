@@ -14,7 +14,7 @@ use crate::sequence::Sequence;
 use crate::work::Pointers;
 
 /// SMs that the emulator pretends to have: a few, so that CTAs walk several tiles. There are more
-/// for larger clusters.
+/// for larger clusters, and if the config asks for more.
 const EMULATED_SMS: u32 = 4;
 
 pub(crate) struct Emulated;
@@ -55,7 +55,7 @@ impl ProductMemory for Memory {
         let start = Instant::now();
         let alignment = OperandAlignment::of(problem, config, [pointers.a, pointers.b]);
         let cluster = config.spec.map(|spec| spec.cluster).or(config.cluster);
-        let sms = EMULATED_SMS.max(cluster.map_or(1, Cluster::size));
+        let sms = EMULATED_SMS.max(cluster.map_or(1, Cluster::size)).max(config.sms.unwrap_or(1));
         let mut plans = crate::plans(problem, config, sms, &(), alignment)?;
         let Some(plan) = plans.next() else {
             // The list of plans is not empty; otherwise planning would have failed.

@@ -2,15 +2,15 @@
 
 use std::fmt;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 
 use pgemm_ir::{TensorMapArgument, TensorMapSpec};
-use pgemm_kernels::resident::record::{Completion, Record};
+use pgemm_kernels::resident::record::Record;
 use pgemm_kernels::{Epilogue, MatrixArgument, Signature, Spec, TMA_ALIGN_BYTES, Work};
 use pgemm_plan::{Major, OperandLayout, Problem};
 
 use super::Shared;
-use crate::driver::{Device, L2Promotion, TensorMap};
+use super::records::JobRecord;
+use crate::driver::{L2Promotion, TensorMap};
 use crate::error::{EngineError, Error, Result};
 use crate::work::Pointers;
 
@@ -21,14 +21,8 @@ pub struct Job(Arc<Inner>);
 
 struct Inner {
     engine: Arc<Shared>,
-    /// The number of its record.
-    record: u32,
-    tiles: u32,
-    /// The last submission's completion word and value, or [`NEVER`].
-    last: AtomicU64,
+    record: JobRecord,
 }
-
-const NEVER: u64 = u64::MAX;
 
 impl Job {
     /// # Errors
@@ -42,57 +36,54 @@ impl Job {
         problem.check_scalars(kernel.spec.output)?;
         let work = work(&kernel.spec, problem, pointers, engine.zeros.address())?;
         let work = Work { parameters: engine.parameters, ..work };
-        let (tiles, bytes) = record(&engine.device, kernel, &work, engine.records.stamp())?;
-        let record = engine.records.write(&bytes, &engine.queue)?;
-        let last = AtomicU64::new(NEVER);
-        Ok(Job(Arc::new(Inner { engine: engine.clone(), record, tiles, last })))
+        let encode = |spec: &TensorMapSpec, argument: &TensorMapArgument| {
+            let map = TensorMap::encode(&engine.device, spec, argument, L2Promotion::default())?;
+            Ok(map.words().iter().flat_map(|word| word.to_le_bytes()).collect())
+        };
+        let (tiles, bytes) = record(kernel, &work, engine.records.stamp(), encode)?;
+        let is_done = |job| engine.host.queue().is_done(job);
+        let record = engine.records.write(&bytes, tiles, is_done)?;
+        Ok(Job(Arc::new(Inner { engine: engine.clone(), record })))
     }
 
     /// CTA tiles.
     pub fn tiles(&self) -> u32 {
-        self.0.tiles
+        self.0.record.tiles()
     }
 
-    pub(super) fn record(&self) -> u32 {
-        self.0.record
+    pub(super) fn record(&self) -> &JobRecord {
+        &self.0.record
     }
 
     pub(super) fn engine(&self) -> &Arc<Shared> {
         &self.0.engine
     }
-
-    /// Notes the completion of the latest submission of this job.
-    pub(super) fn submitted(&self, own: Completion) {
-        let last = u64::from(own.word) | u64::from(own.value) << 32;
-        self.0.last.store(last, Ordering::Relaxed);
-    }
 }
 
 impl Drop for Inner {
     fn drop(&mut self) {
-        let last = self.last.load(Ordering::Relaxed);
-        let last =
-            (last != NEVER).then_some(Completion { word: last as u32, value: (last >> 32) as u32 });
-        self.engine.records.give_back(self.record, last);
+        self.engine.records.give_back(&self.record);
     }
 }
 
 impl fmt::Debug for Job {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Job({}, {} tiles)", self.0.record, self.0.tiles)
+        write!(f, "Job({}, {} tiles)", self.0.record.number(), self.tiles())
     }
 }
 
-/// The bytes of a record, and its tiles.
-fn record(device: &Device, kernel: &Signature, work: &Work, stamp: u32) -> Result<(u32, Vec<u8>)> {
+/// The tiles of a record, and its bytes, with tensor maps as `encode` encodes them.
+pub(super) fn record(
+    kernel: &Signature,
+    work: &Work,
+    stamp: u32,
+    encode: impl Fn(&TensorMapSpec, &TensorMapArgument) -> Result<Vec<u8>>,
+) -> Result<(u32, Vec<u8>)> {
     let record = kernel.record(work, stamp).map_err(EngineError::from)?;
-    let encode = |(spec, argument): &(TensorMapSpec, TensorMapArgument)| {
-        TensorMap::encode(device, spec, argument, L2Promotion::default())
-    };
     let Record { maps, words } = &record;
     let mut bytes = vec![];
-    for map in maps {
-        bytes.extend(encode(map)?.words().iter().flat_map(|word| word.to_le_bytes()));
+    for (spec, argument) in maps {
+        bytes.extend(encode(spec, argument)?);
     }
     bytes.extend(words.iter().flat_map(|word| word.to_le_bytes()));
     Ok((record.tiles(), bytes))
@@ -107,7 +98,12 @@ fn check(matrix: &'static str, address: u64, align: u64) -> Result<()> {
 }
 
 /// The problem as the kernel's job record describes it, without the parameters of the activation.
-fn work(spec: &Spec, problem: &Problem, pointers: &Pointers, zeros: u64) -> Result<Work> {
+pub(super) fn work(
+    spec: &Spec,
+    problem: &Problem,
+    pointers: &Pointers,
+    zeros: u64,
+) -> Result<Work> {
     let Problem { m, n, k, beta, .. } = *problem;
     let along = |operand: pgemm_ir::OperandMajor, mn: Major| match operand {
         pgemm_ir::OperandMajor::K => Major::K,

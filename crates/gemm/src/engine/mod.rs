@@ -7,38 +7,44 @@
 //! whole device, such as freeing memory. A job must not wait for such work, and such work must not
 //! wait for a job that has not been submitted yet.
 
+#[cfg(all(test, feature = "emulator"))]
+mod emulated;
 mod ends;
 mod future;
+mod host_side;
 mod job;
+mod lock;
 mod pick;
 mod queue;
+mod records;
 mod signal;
+mod stream_lanes;
 mod streams;
 mod submit;
 mod ticket;
 mod wait_progress;
 mod watcher;
+mod words;
 
 use std::fmt;
-use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::{Arc, Mutex, OnceLock, Weak};
+use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
 
 use pgemm_kernels::resident::QueueQuantity;
-use pgemm_kernels::resident::layout::doorbell;
-use pgemm_kernels::resident::record::Completion;
+use pgemm_kernels::resident::layout::{doorbell, initial_queue};
 use pgemm_kernels::{MOST_PARAMETERS, Spec};
 
 use crate::driver::{
-    self, Device, DeviceBuffer, L2Promotion, LaunchConfig, PreparedArguments, Stream, StreamJobs,
-    StreamWaits, Uncaptured,
+    self, Device, DeviceBuffer, L2Promotion, LaunchConfig, Mailbox, PreparedArguments, Stream,
+    StreamJobs, StreamWaits, Uncaptured,
 };
 use crate::error::{Error, Result};
 use crate::gemm::Gemm;
 use crate::store::LoadedKernel;
 use crate::work::Pointers;
+use host_side::{ABORTED, FAILED, HostSide, OPEN};
 use pgemm_plan::Problem;
-use queue::{Queue, Records, lock};
+use records::{DeviceRecords, Records};
 use streams::Streams;
 use watcher::Watcher;
 
@@ -86,12 +92,12 @@ struct Shared {
     device: Device,
     kernel: Arc<LoadedKernel>,
     launch: LaunchConfig,
-    launcher: Mutex<PreparedArguments>,
+    host: HostSide<Mailbox, PreparedArguments>,
     /// Index of the launch number among the kernel's arguments.
     number_at: usize,
-    launches: AtomicU32,
-    queue: Queue,
-    records: Records,
+    /// The words of the queue on the device.
+    _queue: DeviceBuffer,
+    records: Records<DeviceRecords>,
     streams: Streams,
     watcher: Watcher<Ticket>,
     stream: Stream,
@@ -99,7 +105,6 @@ struct Shared {
     /// Those of the activation.
     parameters: [f64; MOST_PARAMETERS],
     watchdog: Duration,
-    phase: AtomicU32,
     /// The first failure.
     failure: OnceLock<Arc<Error>>,
     /// Dropped last, because dropping the other fields frees memory.
@@ -112,15 +117,6 @@ struct Shared {
 const LAUNCHES_BEFORE: i32 = 3;
 const COPIES_BEFORE: i32 = 2;
 const BELLS_BEFORE: i32 = 1;
-
-/// The engine accepts jobs.
-const OPEN: u32 = 0;
-/// The engine accepts no more jobs.
-const STOPPED: u32 = 1;
-/// Jobs that were not done are given up.
-const ABORTED: u32 = 2;
-/// The kernel failed.
-const FAILED: u32 = 3;
 
 impl Engine {
     /// Starts an engine for jobs like `typical`, with `gemm`'s types, epilogue and device. If
@@ -137,20 +133,20 @@ impl Engine {
         let spec = pick::spec(gemm.config(), typical, options.goal, facts)?;
         let device = gemm.device().clone();
         let kernel = gemm.store().kernel(&spec)?.0;
-        let resident = kernel.resident_clusters;
+        let resident = kernel.fitting_clusters()?;
         let ctas = options.sms.unwrap_or(resident);
         if ctas == 0 || ctas > resident {
             return Err(EngineError::Sms { requested: ctas, limit: resident }.into());
         }
         let stream = Stream::before_others(&device, LAUNCHES_BEFORE)?;
-        let queue = Queue::new(&device, stream.as_ref())?;
-        let records = Records::new(&device)?;
+        let words = Mailbox::new(&device, queue::SHARED_BYTES)?;
+        let queue = DeviceBuffer::from_host(&device, &initial_queue(), stream.as_ref())?;
+        let records = DeviceRecords::new(&device)?;
+        let addresses = queue::addresses(words.address(), queue.address(), records.address());
         let zeros = DeviceBuffer::from_host(&device, &[0; 256], stream.as_ref())?;
         let idle = options.idle.as_nanos().min(u128::from(u64::MAX)) as u64;
-        let bound = kernel
-            .signature
-            .bind_queue(&queue.memory(records.address()), ctas, 0, idle)
-            .map_err(EngineError::from)?;
+        let bound =
+            kernel.signature.bind_queue(&addresses, ctas, 0, idle).map_err(EngineError::from)?;
         let maps = &kernel.signature.tensor_maps;
         let arguments = PreparedArguments::new(&device, &bound.arguments, maps, L2Promotion::None)?;
         let number = kernel.signature.queue_position(QueueQuantity::Launch);
@@ -159,18 +155,16 @@ impl Engine {
             device,
             kernel,
             launch,
-            launcher: Mutex::new(arguments),
+            host: HostSide::new(words, arguments),
             number_at: number.unwrap_or(0),
-            launches: AtomicU32::new(0),
-            queue,
-            records,
+            _queue: queue,
+            records: Records::new(records),
             streams: Streams::new(gemm.device())?,
             watcher: Watcher::start()?,
             stream,
             zeros,
             parameters: gemm.config().epilogue.parameters(),
             watchdog: options.watchdog,
-            phase: AtomicU32::new(OPEN),
             failure: OnceLock::new(),
             waits,
         };
@@ -200,7 +194,7 @@ impl Engine {
     /// # Errors
     /// [`EngineError::NoTicket`]: this engine has given no such ticket.
     pub fn ticket_from_raw(&self, ticket: u64) -> Result<Ticket> {
-        match ticket::from_raw(ticket, |lane| self.shared.queue.submitted(lane)) {
+        match ticket::from_raw(ticket, |lane| self.shared.host.queue().submitted(lane)) {
             Some((lane, job)) => Ok(Ticket::new(&self.shared, lane, job)),
             None => Err(EngineError::NoTicket { ticket }.into()),
         }
@@ -234,32 +228,25 @@ impl Engine {
 
     /// Whether the kernel is on the device, as far as the host knows.
     pub fn is_resident(&self) -> bool {
-        !self.shared.has_left()
+        !self.shared.host.has_left()
     }
 
     /// The number of launches of the kernel so far.
     pub fn launches(&self) -> u32 {
-        self.shared.launches.load(Ordering::Relaxed)
+        self.shared.host.launches()
     }
 }
 
 impl Shared {
     fn check_open(&self) -> Result<()> {
-        match self.phase.load(Ordering::Acquire) {
+        match self.host.phase() {
             OPEN => Ok(()),
-            FAILED => Err(self.failed(self.queue.submitted(HOST))),
+            FAILED => Err(self.failed(self.host.queue().submitted(HOST))),
             _ => Err(EngineError::Stopped.into()),
         }
     }
 
-    /// Whether the kernel of the last launch has left, or is about to.
-    fn has_left(&self) -> bool {
-        self.queue.has_left(self.launches.load(Ordering::SeqCst))
-    }
-
-    /// Launches the kernel if it has left and jobs are not abandoned. A caller rings the doorbell
-    /// and passes a sequentially consistent fence first. If the kernel has not left after that, it
-    /// will read the doorbells again.
+    /// Launches the kernel if it has left: see [`HostSide::launch_if_left`].
     ///
     /// # Errors
     /// [`EngineError::Failed`] with the error of the launch. The engine has then failed, and
@@ -268,39 +255,29 @@ impl Shared {
         self.launch_if_left().map_err(|error| {
             let failed = self.fail(error);
             // The kernel may have found a job at its last check.
-            self.queue.control(doorbell::ABORT);
+            self.host.queue().control(doorbell::ABORT);
             failed
         })
     }
 
     fn launch_if_left(&self) -> Result<()> {
-        if !self.has_left() || self.phase.load(Ordering::Acquire) == ABORTED {
-            return Ok(());
-        }
-        let mut arguments = lock(&self.launcher);
-        // A kernel that has abandoned tiles cannot continue.
-        if !self.has_left() || self.phase.load(Ordering::Acquire) >= ABORTED {
-            return Ok(());
-        }
-        let number = queue::launch_after(self.launches.load(Ordering::SeqCst));
-        arguments.set(self.number_at, &pgemm_ir::Argument::U32(number))?;
-        // SAFETY: the arguments are those of the kernel, and what they point to lives as long as
-        // this, which waits for the stream.
-        unsafe {
-            driver::launch(&self.kernel.function, &self.launch, &arguments, self.stream.as_ref())
-        }?;
-        self.launches.store(number, Ordering::SeqCst);
-        Ok(())
+        self.host.launch_if_left(|arguments, number| {
+            arguments.set(self.number_at, &pgemm_ir::Argument::U32(number))?;
+            let stream = self.stream.as_ref();
+            // SAFETY: the arguments are those of the kernel, and what they point to lives as long
+            // as this, which waits for the stream.
+            unsafe { driver::launch(&self.kernel.function, &self.launch, arguments, stream) }
+        })
     }
 
     /// A counter that changes when jobs are done.
     fn done(&self) -> u64 {
-        self.queue.done()
+        self.host.queue().done()
     }
 
     /// Checks whether the kernel failed or was told to abandon jobs.
     fn check(&self, ticket: &Ticket) -> Result<()> {
-        match self.phase.load(Ordering::Acquire) {
+        match self.host.phase() {
             ABORTED if self.is_idle().unwrap_or(true) && !ticket.is_done() => {
                 return Err(EngineError::Aborted { job: ticket.job }.into());
             }
@@ -326,8 +303,8 @@ impl Shared {
     /// Records a failure and returns the error for the engine's users.
     fn fail(&self, error: Error) -> Error {
         self.failure.get_or_init(|| Arc::new(error));
-        self.phase.store(FAILED, Ordering::Release);
-        self.failed(self.queue.submitted(HOST))
+        self.host.fail();
+        self.failed(self.host.queue().submitted(HOST))
     }
 
     /// The recorded failure, as an error of this job.
@@ -336,13 +313,6 @@ impl Shared {
             Some(cause) => EngineError::Failed { job, cause: cause.clone() }.into(),
             None => EngineError::Stopped.into(),
         }
-    }
-
-    /// Whether a job is done, rather than given up.
-    fn is_done(&self, lane: u32, job: u32) -> bool {
-        self.queue.is_done(Completion::of(lane, job))
-            && !(self.phase.load(Ordering::Acquire) >= ABORTED
-                && self.queue.was_given_up(lane, job))
     }
 }
 

@@ -4,7 +4,7 @@ use std::fmt;
 use std::sync::Mutex;
 use std::task::{Context, Poll, Waker};
 
-use super::queue::lock;
+use super::lock::lock;
 use crate::error::Result;
 
 /// Shared between a polled future and the thread that observes the end of its job.

@@ -4,9 +4,9 @@ use std::iter::Peekable;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use pgemm_kernels::resident::layout::{LANE_SLOTS, MOST_AFTER};
-use pgemm_kernels::resident::record::{Completion, RecordError};
+use pgemm_kernels::resident::layout::LANE_SLOTS;
 
+use super::records::JobRecord;
 use super::{Engine, HOST, Job, Shared, Ticket};
 use crate::driver::StreamRef;
 use crate::error::{EngineError, Error, Result};
@@ -87,7 +87,7 @@ impl Engine {
     pub unsafe fn try_submit_after(&self, job: &Job, after: &[&Ticket]) -> Result<Ticket> {
         self.check_own(&[job], after)?;
         let mut ticket = None;
-        let mut jobs = std::iter::once(job).peekable();
+        let mut jobs = std::iter::once(job.record()).peekable();
         self.shared.submit(&mut jobs, after, |job| ticket = Some(job))?;
         let full = EngineError::Full { slots: LANE_SLOTS };
         ticket.map(|job| self.ticket(job)).ok_or_else(|| full.into())
@@ -108,7 +108,7 @@ impl Engine {
         let jobs: Vec<_> = jobs.into_iter().collect();
         self.check_own(&jobs, &[])?;
         let mut tickets = Vec::with_capacity(jobs.len());
-        let mut jobs = jobs.into_iter().peekable();
+        let mut jobs = jobs.into_iter().map(Job::record).peekable();
         loop {
             self.shared.submit(&mut jobs, &[], |job| tickets.push(self.ticket(job)))?;
             if jobs.peek().is_none() {
@@ -142,7 +142,8 @@ impl Engine {
         loop {
             let (lane, number) = shared.waits.enqueue(|| {
                 shared.check_open()?;
-                shared.streams.submit(&shared.queue, job, stream)
+                let bell = |lane| shared.streams.ring_bell(lane, stream);
+                shared.host.submit_on(stream.id()?, job.record(), stream, bell)
             })?;
             if let Some(job) = number {
                 return Ok(Ticket::new(shared, lane, job));
@@ -170,27 +171,18 @@ impl Shared {
     /// Submits as many jobs as find free slots. The remaining ones stay in `jobs`.
     fn submit<'j>(
         &self,
-        jobs: &mut Peekable<impl Iterator<Item = &'j Job>>,
+        jobs: &mut Peekable<impl Iterator<Item = &'j JobRecord>>,
         after: &[&Ticket],
         submitted: impl FnMut(u32),
     ) -> Result<()> {
         self.check_open()?;
-        let mut others = [Completion::of(HOST, 0); MOST_AFTER as usize];
-        let Some(others) = others.get_mut(..after.len()) else {
-            return Err(EngineError::from(RecordError::TooMany { jobs: after.len() }).into());
-        };
-        for (other, ticket) in others.iter_mut().zip(after) {
-            ticket.check_before_host()?;
-            *other = ticket.completion();
-        }
-        let outcome = self.queue.submit(HOST, jobs, others, submitted);
-        self.keep_running()?;
-        Ok(outcome?)
+        self.host.submit(jobs, after.iter().map(|ticket| ticket.id()), submitted)?;
+        self.keep_running()
     }
 
     /// Waits until the oldest job that holds a slot is done, or for so long.
     fn wait_for_slot(self: &Arc<Self>, lane: u32, timeout: Option<Duration>) -> Result<()> {
-        let job = self.queue.submitted(lane).wrapping_sub(LANE_SLOTS);
-        Ticket::new(self, lane, job).wait_until(timeout)
+        let oldest = self.host.oldest(lane);
+        Ticket::new(self, lane, oldest.number).wait_until(timeout)
     }
 }

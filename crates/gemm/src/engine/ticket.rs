@@ -6,12 +6,12 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use pgemm_kernels::resident::layout::LANES;
-use pgemm_kernels::resident::record::Completion;
 
+use super::Shared;
+use super::queue::JobId;
 use super::signal::Signal;
 use super::wait_progress::{PAUSE, SPIN, WaitProgress};
 use super::watcher::WatchedJob;
-use super::{HOST, Shared};
 use crate::driver::StreamRef;
 use crate::error::{EngineError, Result};
 
@@ -52,19 +52,14 @@ impl Ticket {
         raw(self.lane, self.job)
     }
 
-    pub(super) fn completion(&self) -> Completion {
-        Completion::of(self.lane, self.job)
-    }
-
-    /// Checks whether a job submitted by the host can come after this one.
-    pub(super) fn check_before_host(&self) -> Result<(), EngineError> {
-        check_before_host(self.lane, self.job, || self.is_done())
+    pub(super) fn id(&self) -> JobId {
+        JobId { lane: self.lane, number: self.job }
     }
 
     /// Whether the job is done. If so, its results are visible to the host and to work enqueued
     /// from now on. The answer is valid while fewer than 2^31 later jobs have been submitted.
     pub fn is_done(&self) -> bool {
-        self.engine.is_done(self.lane, self.job)
+        self.engine.host.is_done(self.id())
     }
 
     /// Whether the job is done or has failed, for callers that poll instead of waiting. While the
@@ -107,8 +102,8 @@ impl Ticket {
         if stream.is_capturing()? {
             return Err(EngineError::Capture.into());
         }
-        let Shared { queue, waits, .. } = &*self.engine;
-        waits.enqueue(|| queue.wait_on(self.lane, Some(self.job), stream))
+        let Shared { host, waits, .. } = &*self.engine;
+        waits.enqueue(|| host.queue().wait_on(self.id(), stream))
     }
 
     /// Calls `callback` once when the job is done, or with the errors of [`wait`](Self::wait) if it
@@ -181,19 +176,6 @@ impl fmt::Debug for Ticket {
     }
 }
 
-/// The kernel reads the doorbells lane by lane. It may accept the host's job before the pending job
-/// of the stream. The host's tiles would then wait on all SMs for a job that has no SM left.
-fn check_before_host(
-    lane: u32,
-    job: u32,
-    is_done: impl FnOnce() -> bool,
-) -> Result<(), EngineError> {
-    match lane == HOST || is_done() {
-        true => Ok(()),
-        false => Err(EngineError::AfterStream { job }),
-    }
-}
-
 /// A lane and the job's number there.
 fn raw(lane: u32, job: u32) -> u64 {
     u64::from(lane + 1) << 32 | u64::from(job)
@@ -210,18 +192,6 @@ pub(super) fn from_raw(ticket: u64, submitted: impl Fn(u32) -> u32) -> Option<(u
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn what_comes_after_a_streams_job_waits_for_it_first() {
-        check_before_host(HOST, 3, || false).unwrap();
-        check_before_host(HOST + 1, 3, || true).unwrap();
-        for lane in HOST + 1..LANES {
-            let error = check_before_host(lane, 3, || false).unwrap_err();
-            assert!(matches!(error, EngineError::AfterStream { job: 3 }), "{error}");
-            let error = error.to_string();
-            assert!(error.contains("job 3") && error.contains("wait for that ticket"), "{error}");
-        }
-    }
 
     #[test]
     fn numbers_that_nobody_was_given_are_no_tickets() {

@@ -5,7 +5,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use super::queue::lock;
+use super::lock::lock;
 use super::streams::spawn;
 use super::wait_progress::{PAUSE, SPIN, WaitProgress};
 use crate::error::{EngineError, Result};

@@ -18,7 +18,20 @@ fn what_only_other_machines_say_is_complete() {
         spec: "bf16-kk-bf16-64x64x64-s10-w1-c1x1".parse().unwrap(),
         report: report.into(),
     };
+    let too_large = Error::ClusterDoesNotFit {
+        spec: Box::new("bf16-kk-bf16-128x128x64-s4-w2-c4x2".parse().unwrap()),
+        needed: 8,
+        sms: 14,
+    };
     for (error, parts) in [
+        (
+            too_large,
+            [
+                "needs 8 SMs of one GPC at the same time, and of the 14 SMs of this device",
+                "MIG instance or another process",
+                "Ask for a cluster of 1x1",
+            ],
+        ),
         (
             not_hopper,
             [

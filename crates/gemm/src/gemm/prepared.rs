@@ -336,7 +336,7 @@ impl Gemm {
     ) -> Result<Prepared> {
         let Inner { device, config, store, zeros, account, .. } = &*self.0;
         let (kernel, outcome) = store.kernel(&plan.spec)?;
-        plan.clusters = plan.clusters.min(kernel.resident_clusters.max(1));
+        plan.clusters = plan.clusters.min(kernel.fitting_clusters()?);
         plan.waves = plan.tiles as f64 / f64::from(plan.clusters);
         // Both operands of every kernel have elements of one size.
         let repacks = planned.repacks().kernels(config.dtype.bytes());
@@ -366,23 +366,29 @@ pub(super) fn alignment(
     OperandAlignment::of(problem, config, [pointers.a, pointers.b])
 }
 
-/// The result of `prepare` for the first plan whose kernel the driver does not spoil.
+/// The result of `prepare` for the first plan whose kernel the driver does not spoil, and of which
+/// the device has room for a cluster.
 ///
 /// # Errors
 /// [`Error::UncleanKernel`] for a kernel that the config names, [`Error::NoCleanKernel`] if the
-/// planner has no other left; any other error of `prepare`.
+/// planner has no other left; [`Error::ClusterDoesNotFit`] in both cases; any other error of
+/// `prepare`.
 fn first_clean<T>(
     config: &Config,
     plans: impl IntoIterator<Item = Plan>,
     mut prepare: impl FnMut(Plan) -> Result<T>,
 ) -> Result<T> {
+    let mut too_large = None;
     for plan in plans {
         match prepare(plan) {
             Err(Error::UncleanKernel { .. }) if config.spec.is_none() => {}
+            Err(error @ Error::ClusterDoesNotFit { .. }) if config.spec.is_none() => {
+                too_large.get_or_insert(error);
+            }
             prepared => return prepared,
         }
     }
-    Err(Error::NoCleanKernel { dtype: config.dtype })
+    Err(too_large.unwrap_or(Error::NoCleanKernel { dtype: config.dtype }))
 }
 
 #[cfg(test)]
@@ -427,6 +433,29 @@ mod tests {
         assert_eq!(plans.len(), 1);
         let message = picked.unwrap_err().to_string();
         assert!(message.contains(name) && message.contains("72 bytes spilled"), "{message}");
+    }
+
+    #[test]
+    fn the_planner_goes_on_to_a_kernel_that_the_device_has_room_for() {
+        let problem = Problem::new(4096, 4096, 4096, Major::K, Major::K);
+        let in_room = |config: &Config, room: u32| {
+            let plans = Plan::candidates(&problem, config, 132).unwrap();
+            first_clean(config, plans, |plan| match plan.spec.cluster.size() {
+                needed if needed <= room => Ok(needed),
+                needed => {
+                    let spec = Box::new(plan.spec);
+                    Err(Error::ClusterDoesNotFit { spec, needed, sms: 132 })
+                }
+            })
+        };
+        assert_eq!(in_room(&Config::new(Dtype::Bf16), 1).unwrap(), 1);
+        let pairs = Config::new(Dtype::Bf16).with_cluster(2, 1);
+        assert_eq!(in_room(&pairs, 2).unwrap(), 2);
+        for asked in [pairs, Config::for_spec("bf16-kk-bf16-64x64x64-s4-w1-c2x1".parse().unwrap())]
+        {
+            let refused = in_room(&asked, 1).unwrap_err();
+            assert!(matches!(refused, Error::ClusterDoesNotFit { needed: 2, .. }), "{refused}");
+        }
     }
 
     #[test]

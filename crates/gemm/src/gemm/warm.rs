@@ -73,7 +73,7 @@ impl Gemm {
                 Ok(())
             }
             // The next plan is looked for.
-            Err(Error::UncleanKernel { .. }) => {
+            Err(Error::UncleanKernel { .. } | Error::ClusterDoesNotFit { .. }) => {
                 self.prepare_for(problem, OperandAlignment::ALIGNED).map(drop)
             }
             Err(error) => Err(error),

@@ -98,23 +98,28 @@ fn plans(key: &ProblemKey, facts: DeviceFacts) -> Result<impl Iterator<Item = Pl
     Ok(crate::plans(&key.problem(), &key.config(), facts, &(), alignment)?)
 }
 
-/// The first plan whose kernel the driver compiles cleanly, as a contestant.
+/// The first plan whose kernel the driver compiles cleanly and of which the device has room for a
+/// cluster, as a contestant.
 ///
 /// # Errors
-/// [`Error::NoCleanKernel`], or another error that prevents the launch of a kernel.
+/// [`Error::NoCleanKernel`], [`Error::ClusterDoesNotFit`], or another error that prevents the launch of a kernel.
 fn first_entry(
     device: &Device,
     operands: &Arc<OperandSets>,
     config: &Config,
     plans: impl Iterator<Item = Plan>,
 ) -> Result<Entry, MeasureError> {
+    let mut too_large = None;
     for plan in plans {
         match Entry::new(device, operands, plan.choice()) {
             Err(MeasureError::Gemm(Error::UncleanKernel { .. })) => {}
+            Err(MeasureError::Gemm(error @ Error::ClusterDoesNotFit { .. })) => {
+                too_large.get_or_insert(error);
+            }
             entered => return entered,
         }
     }
-    Err(Error::NoCleanKernel { dtype: config.dtype }.into())
+    Err(too_large.unwrap_or(Error::NoCleanKernel { dtype: config.dtype }).into())
 }
 
 /// A candidate as a contestant. Its name is unique, because candidates may differ in their raster

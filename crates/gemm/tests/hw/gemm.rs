@@ -254,7 +254,7 @@ fn ragged_problem(spec: &Spec, index: usize) -> (Problem, Fill) {
 #[test]
 fn several_tiles_of_each_cta_in_ragged_raster_groups() {
     let Some(device) = device("several_tiles_of_each_cta") else { return };
-    for (sms, raster_rows) in [(132, 3), (5, 1), (1, 7), (16, 100)] {
+    for (sms, raster_rows) in [(device.properties().sm_count, 3), (5, 1), (1, 7), (16, 100)] {
         let problem = Problem::new(2000, 1816, 328, Major::K, Major::N).with_beta(1.0);
         for split in [Split::Whole, Split::StreamK] {
             let (sms, raster_rows) = (Some(sms), Some(raster_rows));

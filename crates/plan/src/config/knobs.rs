@@ -89,7 +89,7 @@ impl Config {
         Config { dependent_launch: dependent.into(), ..self }
     }
 
-    /// Sets the largest number of SMs to use.
+    /// Sets the largest number of SMs to use: 1 to as many as the device has.
     pub fn with_sms(self, sms: impl Into<Option<u32>>) -> Self {
         Config { sms: sms.into(), ..self }
     }

@@ -415,3 +415,24 @@ fn small_products_get_direct_kernels() {
     let split = Config { spec: None, ..split };
     assert!(!Plan::best(&problem, &split, 132).unwrap().spec.is_direct());
 }
+
+/// This is a regression test. Such numbers counted as all SMs, or as one.
+#[test]
+fn more_sms_than_the_device_has_are_refused() {
+    let best = |sms| {
+        let config = Config::new(Element::Bf16).with_sms(sms);
+        Plan::best(&problem(4096, 4096, 4096), &config, 132)
+    };
+    for sms in [1, 66, 132] {
+        assert!(best(sms).unwrap().clusters <= sms);
+    }
+    for sms in [0, 133, u32::MAX] {
+        let error = best(sms).unwrap_err();
+        assert_eq!(error, PlanError::Sms { requested: sms, limit: 132 });
+        let text = error.to_string();
+        assert!(
+            text.contains(&format!("asks for {sms} SMs")) && text.contains("1 to 132"),
+            "{text}"
+        );
+    }
+}

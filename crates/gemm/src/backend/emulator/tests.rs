@@ -258,3 +258,10 @@ fn column_major_results_are_written() {
         }
     }
 }
+
+/// The emulator pretends to have as many SMs as are asked for.
+#[test]
+fn products_take_more_sms_than_the_emulator_usually_has() {
+    let config = Config::new(Element::Bf16).with_sms(3 * EMULATED_SMS);
+    check_as(&config, Problem::new(600, 520, 72, Major::K, Major::K), [0; 4]);
+}
