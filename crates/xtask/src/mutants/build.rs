@@ -86,7 +86,7 @@ fn error_places(message: &Value) -> Vec<(String, Range<usize>)> {
     let notes = message["children"].as_array().cloned().unwrap_or_default();
     found.extend(notes.iter().flat_map(spans));
     let place = |span: &Value| {
-        let byte = |name| Some(usize::try_from(span[name].as_u64()?).ok()?);
+        let byte = |name| usize::try_from(span[name].as_u64()?).ok();
         Some((span["file_name"].as_str()?.to_owned(), byte("byte_start")?..byte("byte_end")?))
     };
     found.iter().filter_map(place).collect()
