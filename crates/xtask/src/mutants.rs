@@ -18,7 +18,7 @@ use std::time::{Duration, Instant};
 
 use crate::commands::root;
 use crate::error::{AtPath, Error};
-use baseline::{Baseline, by_name};
+use baseline::{Terms, Test, baseline, by_name};
 use build::{Binary, Build, build};
 use copy::Copy;
 use draw::{Fault, draw};
@@ -41,9 +41,12 @@ pub struct Args {
     /// Only faults in this crate, a folder of `crates`. May be given several times.
     #[arg(long = "crate", value_name = "NAME")]
     crates: Vec<String>,
-    /// Seconds after which no further test of a fault is begun.
+    /// Seconds that the tests of a fault may take by the times without it.
     #[arg(long, default_value_t = 300)]
     budget: u64,
+    /// Tests that take more seconds without a fault are left out.
+    #[arg(long, default_value_t = 120)]
+    longest: u64,
     /// Tests that run at the same time.
     #[arg(long, short, default_value_t = 2)]
     jobs: usize,
@@ -68,17 +71,28 @@ pub fn judge(args: &Args) -> Result<(), Error> {
         candidates.extend(copy.candidates(name)?);
     }
     println!("{} faults could be planted", candidates.len());
-    let Build { faults, binaries } = build(&copy, draw(candidates, args.seed, args.count))?;
+    let Build { faults, binaries } =
+        build(&copy, draw(candidates, args.seed, args.count), &folder.join("unviable"))?;
 
     let key = format!("{} {} {} {}", copy.commit, args.seed, args.count, crates.join(","));
     let scratch = folder.join("scratch");
-    let baseline = Baseline::find(&baseline::file(&folder), &key, &binaries, args.jobs, &scratch)?;
-    println!("{} tests can judge {} faults", baseline.tests.len(), faults.len());
-    for name in &baseline.left_out {
-        println!("left out, since it fails or skips without a fault: {name}");
+    let terms = Terms {
+        binaries: &binaries,
+        jobs: args.jobs,
+        longest: Duration::from_secs(args.longest),
+        scratch: &scratch,
+    };
+    let tests = baseline(&folder.join("baseline.jsonl"), &key, &terms)?;
+    let (tests, left_out): (Vec<Test>, Vec<Test>) =
+        tests.into_iter().partition(|test| test.can_judge);
+    for Test { binary, name, seconds, .. } in left_out {
+        println!(
+            "left out: {binary} {name} ({seconds:.1} s), which fails, skips or takes too long"
+        );
     }
+    println!("{} tests can judge {} faults", tests.len(), faults.len());
     let judges = Judges {
-        baseline: &baseline,
+        tests: &tests,
         binaries: by_name(&binaries),
         budget: Duration::from_secs(args.budget),
         scratch: &scratch,
@@ -89,6 +103,8 @@ pub fn judge(args: &Args) -> Result<(), Error> {
         }
         let judged = judges.judge(fault, worker)?;
         results.add(&judged)?;
+        let Judged { id, outcome, seconds, test, .. } = &judged;
+        println!("{id}: {outcome:?} after {seconds} s {}", test.as_deref().unwrap_or_default());
         Ok(judged)
     })?;
     print!("{}", summary(&judged));
@@ -97,7 +113,8 @@ pub fn judge(args: &Args) -> Result<(), Error> {
 
 /// What judges faults.
 struct Judges<'a> {
-    baseline: &'a Baseline,
+    /// The shortest first.
+    tests: &'a [Test],
     binaries: BTreeMap<&'a str, &'a Binary>,
     budget: Duration,
     scratch: &'a Path,
@@ -110,11 +127,12 @@ impl Judges<'_> {
     fn judge(&self, fault: &Fault, worker: usize) -> Result<Judged, Error> {
         let id = fault.id;
         let begin = Instant::now();
-        let tests = self.baseline.reaching(id);
+        let tests: Vec<&Test> =
+            self.tests.iter().filter(|test| test.reached.contains(&id)).collect();
         let scratch = self.scratch.join(worker.to_string());
         let (mut ran, mut noticed) = (0, None);
         for test in &tests {
-            if begin.elapsed() > self.budget {
+            if begin.elapsed() + Duration::from_secs_f64(test.seconds) > self.budget {
                 break;
             }
             let binary = self.binaries[test.binary.as_str()];

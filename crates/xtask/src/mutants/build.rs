@@ -1,17 +1,19 @@
 //! One build that has all faults, and the programs with tests that it makes.
 
 use std::collections::BTreeSet;
+use std::fs;
 use std::io::{BufRead, BufReader};
 use std::ops::Range;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use serde_json::Value;
 
+use super::candidates::Candidate;
 use super::copy::{Copy, Places};
 use super::draw::{Drawn, Fault};
 use crate::commands::{cargo, unexpected};
-use crate::error::Error;
+use crate::error::{AtPath, Error};
 
 /// A program with tests.
 #[derive(Debug, Clone)]
@@ -33,14 +35,19 @@ pub struct Build {
 /// Plants the drawn faults and builds all programs with tests. Faults that do not compile are left
 /// out, and it is built again: cargo keeps the crates that compile, and does not begin those above
 /// one that does not, so that no crate is compiled to its end in vain. Spare faults that are not
-/// needed stay in the build and are not judged.
+/// needed stay in the build and are not judged. `memory` is a file of the faults that are known not
+/// to compile, so that a run that goes on has nothing to build.
 ///
 /// # Errors
 /// The copy does not compile even without the faults that the compiler's errors are about.
-pub fn build(copy: &Copy, mut crates: Vec<Drawn>) -> Result<Build, Error> {
+pub fn build(copy: &Copy, mut crates: Vec<Drawn>, memory: &Path) -> Result<Build, Error> {
     let all = crates.iter().flat_map(|drawn| &drawn.faults);
     let largest = all.map(|fault| fault.id).max().unwrap_or(0);
+    let mut unviable = recorded(memory);
     loop {
+        for drawn in &mut crates {
+            drawn.faults.retain(|fault| !unviable.contains(&description(fault)));
+        }
         let planted: Vec<&Fault> = crates.iter().flat_map(|drawn| &drawn.faults).collect();
         let places = copy.plant(&planted, largest)?;
         let mut command = command(copy);
@@ -50,17 +57,29 @@ pub fn build(copy: &Copy, mut crates: Vec<Drawn>) -> Result<Build, Error> {
             let faults = crates.into_iter().flat_map(judged).collect();
             return Ok(Build { faults, binaries: messages.iter().filter_map(binary).collect() });
         }
-        let unviable = unviable(&messages, &places).map_err(|what| unexpected(&command, what))?;
-        println!("{} of {} faults do not compile and are left out", unviable.len(), planted.len());
-        for drawn in &mut crates {
-            drawn.faults.retain(|fault| !unviable.contains(&fault.id));
-        }
+        let blamed = blamed(&messages, &places).map_err(|what| unexpected(&command, what))?;
+        println!("{} of {} faults do not compile and are left out", blamed.len(), planted.len());
+        let blamed = planted.iter().filter(|fault| blamed.contains(&fault.id));
+        unviable.extend(blamed.map(|fault| description(fault)));
+        let lines: Vec<&str> = unviable.iter().map(String::as_str).collect();
+        fs::write(memory, lines.join("\n")).at(memory)?;
     }
 }
 
+/// The lines of a file, if it is there.
+fn recorded(memory: &Path) -> BTreeSet<String> {
+    fs::read_to_string(memory).unwrap_or_default().lines().map(str::to_owned).collect()
+}
+
+/// A fault in one line, by what the file has there and by what it would have.
+fn description(fault: &Fault) -> String {
+    let Candidate { line, column, before, after, .. } = &fault.candidate;
+    format!("{} {line} {column} {before:?} {after:?}", fault.file)
+}
+
 /// The planted faults that errors of the compiler are about.
-fn unviable(messages: &[Value], places: &Places) -> Result<BTreeSet<usize>, String> {
-    let (mut unviable, mut unexplained) = (BTreeSet::new(), String::new());
+fn blamed(messages: &[Value], places: &Places) -> Result<BTreeSet<usize>, String> {
+    let (mut found, mut unexplained) = (BTreeSet::new(), String::new());
     for message in messages.iter().map(|message| &message["message"]) {
         let error = error_places(message);
         if message["level"] != "error" || error.is_empty() {
@@ -70,12 +89,12 @@ fn unviable(messages: &[Value], places: &Places) -> Result<BTreeSet<usize>, Stri
         if blamed.is_empty() {
             unexplained = message["rendered"].as_str().unwrap_or_default().to_owned();
         }
-        unviable.extend(blamed);
+        found.extend(blamed);
     }
-    if unviable.is_empty() {
+    if found.is_empty() {
         return Err(format!("errors that no fault explains: {unexplained}"));
     }
-    Ok(unviable)
+    Ok(found)
 }
 
 /// The files and bytes that an error of the compiler names, its own before those of its notes.
@@ -100,7 +119,12 @@ fn binary(message: &Value) -> Option<Binary> {
     let target = message["target"]["name"].as_str()?;
     let kind = message["target"]["kind"][0].as_str()?;
     let folder = package.file_name()?.to_string_lossy();
-    let name = if kind == "test" { format!("{folder}/{target}") } else { format!("{folder}/src") };
+    let name = match kind {
+        "test" => target,
+        "bin" => "main",
+        _ => "lib",
+    };
+    let name = format!("{folder}/{name}");
     Some(Binary { name, path: message["executable"].as_str()?.into(), package })
 }
 
