@@ -111,6 +111,12 @@ mod tests {
         for group in &groups {
             assert!(group.iter().all(|(_, cubin)| cubin[..1600] == group[0].1[..1600]));
         }
+        // The first kernel that is left begins a group, and the last group may have only one.
+        assert_eq!(groups[0][0], kernels[0]);
+        assert_eq!(
+            alike(kernels[..5].to_vec(), 4).iter().map(Vec::len).collect::<Vec<_>>(),
+            [4, 1]
+        );
         let mut all = groups.concat();
         all.sort();
         assert_eq!(all, kernels);

@@ -317,6 +317,20 @@ mod tests {
     }
 
     #[test]
+    fn text_stands_in_the_middle_of_its_cell() {
+        let options = Options { cell_pixels: 100, ..Options::default() };
+        let svg = draw(&AnyLayout::parse("1:0").unwrap(), &options).unwrap();
+        let of = |tag: &str, attribute: &str| {
+            let line = svg.lines().rfind(|line| line.starts_with(tag)).unwrap();
+            let (_, value) = line.split_once(&format!("{attribute}=\"")).unwrap();
+            value.split('"').next().unwrap().parse::<u32>().unwrap()
+        };
+        let middle = of("<rect", " y") + of("<rect", " height") / 2;
+        assert_eq!(of("<rect", " height"), 100);
+        assert!(of("<text", " y").abs_diff(middle) < LINE_PIXELS);
+    }
+
+    #[test]
     fn exceeded_limits_are_errors() {
         let options = Options { max_cells: 63, ..Options::default() };
         let layout = AnyLayout::parse("(8,8)").unwrap();

@@ -102,6 +102,9 @@ fn invalid_layouts_are_rejected() {
     assert!(matches!(Layout::ordered((2, 3), (1, 1)), Err(CuteError::Order { .. })));
     assert!(matches!(Layout::ordered((2, 3), (0, (1, 2))), Err(CuteError::Order { .. })));
     assert_eq!(Layout::ordered((2, (3, 4)), (1, 0)).unwrap().to_string(), "(2,(3,4)):(12,(1,3))");
+    // A mode of extent 1 may share the number of another, before it or behind it.
+    assert!(Layout::ordered((1, 4), (0, 0)).is_ok());
+    assert!(Layout::ordered((4, 1), (0, 0)).is_ok());
 }
 
 #[test]

@@ -48,6 +48,15 @@ pub enum Error {
         if wheels.is_empty() { "none" } else { wheels }
     )]
     Wheel { wheels: String },
+    #[error("{} is not Rust: {source}", path.display())]
+    Rust { path: PathBuf, source: syn::Error },
+    #[error(
+        "{} has a line that is no result of this task: {source}; remove the line, or name another \
+         file with --results", path.display()
+    )]
+    Results { path: PathBuf, source: serde_json::Error },
+    #[error("faults in the crate {name} were asked for, but only these have any: {crates}")]
+    NoCrate { name: String, crates: String },
 }
 
 /// Attaches a path to errors of reading and writing.

@@ -1,5 +1,6 @@
 //! Tasks of the repository that need more than a shell script. `cargo xtask dist` makes the release
-//! package, and `cargo xtask check-elf` checks which systems can load a program or a library.
+//! package, `cargo xtask check-elf` checks which systems can load a program or a library, and
+//! `cargo xtask mutants` judges the tests by planted faults.
 
 mod archive;
 mod build;
@@ -10,6 +11,7 @@ mod error;
 mod files;
 mod inventory;
 mod licences;
+mod mutants;
 mod package;
 mod release;
 mod sbom;
@@ -37,6 +39,8 @@ struct Cli {
 enum Task {
     /// Make the release package persistent_dense_gemm_hopper-linux-….tar.gz.
     Dist(dist::Args),
+    /// Plant faults in the crates, and say which of them the tests notice.
+    Mutants(mutants::Args),
     /// Check that programs and shared libraries can be loaded on the systems that a package is for.
     CheckElf {
         /// Machine that the files are for.
@@ -51,6 +55,7 @@ enum Task {
 fn main() -> ExitCode {
     let result = match Cli::parse().task {
         Task::Dist(args) => dist::make(&args),
+        Task::Mutants(args) => mutants::judge(&args),
         Task::CheckElf { target, files } => check_elf(target, &files),
     };
     match result {

@@ -196,6 +196,15 @@ fn floats_keep_their_bits() {
 }
 
 #[test]
+fn comments_are_blank() {
+    let plain = "kernel \"k\", cluster 1\n{ %0: f32 = const.f32 0x3f800000 }";
+    let commented = "// A kernel, // and its CTA\nkernel \"k\", // cluster 2\ncluster 1\n{ \
+                     /* } * / */ %0: f32 = const.f32 0x3f800000 } // the end";
+    let text = |text| to_text(&parse(text).unwrap(), TextOptions { locations: false });
+    assert_eq!(text(commented), text(plain));
+}
+
+#[test]
 fn doubles_keep_their_bits() {
     for bits in [0, 1 << 63, 0x3ff0_0000_0000_0000, 0x7ff8_0000_0000_0001, u64::MAX, 1] {
         let text = format!("kernel \"k\", cluster 1\n{{ %0: f64 = const.f64 {bits:#x} }}");
