@@ -30,7 +30,8 @@ shift
 # What is done in the system, by an ordinary user who has the archive in the current folder.
 read -r -d '' trial <<'TRIAL' || true
 set -eu
-export HOME=$PWD PGEMM_CACHE_DIR=$PWD/cache LC_ALL=C
+# Both caches of kernels, the library's and the driver's, are in a folder that is removed at the end.
+export HOME=$PWD PGEMM_CACHE_DIR=$PWD/cache CUDA_CACHE_PATH=$PWD/cache/driver LC_ALL=C
 PATH=/usr/local/bin:/usr/bin:/bin
 prefix=$HOME/prefix
 say() { echo "-- $1"; }

@@ -118,18 +118,18 @@ __global__ void __launch_bounds__(256, 1) f64_kernel(const double *operands, dou
   sums[blockIdx.x * 256 + threadIdx.x] = sum;
 }
 
-// Reads `blocks` blocks of 16 KiB times LOADS, `data` over and over if it has fewer. LOADS loads of a thread are under
-// way at once.
+// Each CTA reads `blocks` blocks of 16 KiB times LOADS, its own `present` ones over and over. Reads of other CTAs would
+// be merged before they reach L2. LOADS loads of a thread are under way at once, and none of them stays in L1.
 template <int LOADS>
 __global__ void __launch_bounds__(1024, 2)
     read_kernel(const uint4 *data, uint32_t present, uint32_t blocks, uint32_t *sums) {
   uint32_t sum = 0;
-  for (uint32_t block = blockIdx.x; block < blocks; block += gridDim.x) {
-    const uint4 *begin = data + size_t(block % present) * (1024 * LOADS) + threadIdx.x;
+  for (uint32_t block = 0; block < blocks; block++) {
+    const uint4 *begin = data + (size_t(block % present) * gridDim.x + blockIdx.x) * (1024 * LOADS) + threadIdx.x;
     uint4 loaded[LOADS];
 #pragma unroll
     for (int i = 0; i < LOADS; i++)
-      asm volatile("ld.global.L1::no_allocate.v4.u32 {%0,%1,%2,%3}, [%4];"
+      asm volatile("ld.global.cg.v4.u32 {%0,%1,%2,%3}, [%4];"
                    : "=r"(loaded[i].x), "=r"(loaded[i].y), "=r"(loaded[i].z), "=r"(loaded[i].w)
                    : "l"(begin + i * 1024));
 #pragma unroll
@@ -207,16 +207,16 @@ static void f64() {
   printf("f64 %.2f TFLOP/s\n", rate(operations, [&] { f64_kernel<<<sms, 256>>>(operands, sums, rounds); }) * 1e-12);
 }
 
-// Bytes per second with one or two CTAs on an SM. If CTAs read the same block at the same time, their requests are
-// merged before they reach L2; then the result is 0, and does not count.
+// Bytes per second with one or two CTAs on an SM, if there is a block for each.
 template <int LOADS> static double reads_of(const uint4 *data, size_t bytes, size_t read, uint32_t *sums) {
-  uint32_t block = 16384 * LOADS, present = uint32_t(bytes / block);
+  size_t block = 16384 * LOADS;
   double fastest = 0;
-  for (int ctas : {sms, 2 * sms})
-    if (present >= uint32_t(ctas))
-      fastest = std::max(fastest, rate(double(read), [&] {
-                           read_kernel<LOADS><<<ctas, 1024>>>(data, present, uint32_t(read / block), sums);
-                         }));
+  for (int ctas : {sms, 2 * sms}) {
+    uint32_t present = uint32_t(bytes / block / ctas), blocks = uint32_t(read / block / ctas);
+    if (present > 0)
+      fastest = std::max(fastest, rate(double(blocks) * ctas * block,
+                                       [&] { read_kernel<LOADS><<<ctas, 1024>>>(data, present, blocks, sums); }));
+  }
   return fastest;
 }
 
