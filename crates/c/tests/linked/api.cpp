@@ -20,7 +20,7 @@ PersistentGemm::Error thrown(const PersistentGemm::Config &config) {
   } catch (const PersistentGemm::Error &error) {
     return error;
   }
-  CHECK(!"it throws");
+  CHECK(false && "it throws");
   std::abort();
 }
 
@@ -93,7 +93,7 @@ void plans() {
   transposed.lda = 5;
   try {
     PersistentGemm::describe(fp32(), transposed);
-    CHECK(!"it throws");
+    CHECK(false && "it throws");
   } catch (const std::runtime_error &error) {
     CHECK(std::strstr(error.what(), "leading dimension of") != nullptr);
   }
@@ -108,7 +108,7 @@ void warm_ups() {
   };
   try {
     CHECK(use(*PersistentGemm::create(fp32())));
-    CHECK(!"it throws");
+    CHECK(false && "it throws");
   } catch (const PersistentGemm::Error &error) {
     CHECK(error.status() == PGEMM_ERROR_NO_DEVICE);
   }
@@ -118,7 +118,7 @@ void warm_ups() {
 void packs(const char *path) {
   try {
     PersistentGemm::loadPack("none.pgemm");
-    CHECK(!"it throws");
+    CHECK(false && "it throws");
   } catch (const PersistentGemm::Error &error) {
     CHECK(error.status() == PGEMM_ERROR_FILE && says(error, "none.pgemm"));
   }
@@ -134,7 +134,7 @@ void compilation() {
     auto gemm = PersistentGemm::create(fp32());
     gemm->setCompile(PersistentGemm::Compile::Behind);
     gemm->setCompile(PersistentGemm::Compile::Now);
-    CHECK(!"it throws");
+    CHECK(false && "it throws");
   } catch (const PersistentGemm::Error &error) {
     CHECK(error.status() == PGEMM_ERROR_NO_DEVICE);
   }
@@ -166,7 +166,7 @@ void engines() {
   };
   try {
     CHECK(use(*PersistentGemm::create(fp32()), {8, 8, 8}, nullptr));
-    CHECK(!"it throws");
+    CHECK(false && "it throws");
   } catch (const PersistentGemm::Error &error) {
     CHECK(error.status() == PGEMM_ERROR_NO_DEVICE);
   }

@@ -21,8 +21,15 @@ pub(super) const VARIABLES: [&str; 11] = [
 ];
 
 /// How the names of variables begin that only tests read.
-const OF_TESTS: [&str; 5] =
-    ["PGEMM_REQUIRE_", "PGEMM_SEED", "PGEMM_SHARD", "PGEMM_TOOLS", "PGEMM_UPDATE_"];
+const OF_TESTS: [&str; 7] = [
+    "PGEMM_FUZZ_",
+    "PGEMM_MUTANT",
+    "PGEMM_REQUIRE_",
+    "PGEMM_SEED",
+    "PGEMM_SHARD",
+    "PGEMM_TOOLS",
+    "PGEMM_UPDATE_",
+];
 
 /// How the names of these variables begin.
 pub(super) const PREFIX: &str = "PGEMM_";
