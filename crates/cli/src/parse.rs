@@ -66,20 +66,19 @@ pub fn extents(problem: &Problem) -> String {
 
 /// The strides between the matrices of a batch.
 #[derive(Args, Clone, Debug)]
-#[command(next_help_heading = "Batches")]
 pub struct Strides {
     /// Elements from one A of a batch to the next, or 0 if all products have the same one [default:
     /// no gaps].
-    #[arg(long, value_name = "ELEMENTS")]
+    #[arg(long, value_name = "ELEMENTS", help_heading = "Batches")]
     batch_stride_a: Option<usize>,
     /// Elements from one B to the next, or 0 if all products have the same one.
-    #[arg(long, value_name = "ELEMENTS")]
+    #[arg(long, value_name = "ELEMENTS", help_heading = "Batches")]
     batch_stride_b: Option<usize>,
     /// Elements from one C to the next, or 0 if all products have the same one.
-    #[arg(long, value_name = "ELEMENTS")]
+    #[arg(long, value_name = "ELEMENTS", help_heading = "Batches")]
     batch_stride_c: Option<usize>,
     /// Elements from one D to the next.
-    #[arg(long, value_name = "ELEMENTS")]
+    #[arg(long, value_name = "ELEMENTS", help_heading = "Batches")]
     batch_stride_d: Option<usize>,
 }
 

@@ -8,9 +8,9 @@ use pgemm_docs::listings;
 
 /// A command, the file that runs it with other paths, and the text by which that file does. The
 /// file is `.ci/run` or a script that it calls.
-const RUN: [(&str, &str, &str); 20] = [
+const RUN: [(&str, &str, &str); 22] = [
     ("cargo test --workspace", ".ci/run", "cargo test --workspace --locked"),
-    ("cargo install --path crates/cli", ".ci/run", "cargo run --release -p pgemm"),
+    ("cargo install --locked --path crates/cli", ".ci/run", "cargo run --release -p pgemm"),
     (
         "cargo run --release -p persistent-gemm --example first_gemm",
         ".ci/run",
@@ -25,6 +25,8 @@ const RUN: [(&str, &str, &str); 20] = [
         "scripts/test-c.sh",
         "$(pkg-config --cflags --libs persistent_gemm)",
     ),
+    ("python3 -m venv .venv", "scripts/test-python.sh", "python3 -m venv"),
+    (". .venv/bin/activate", "scripts/test-python.sh", "fresh/bin/python"),
     ("pip install maturin", "scripts/test-python.sh", "'maturin>=1.7,<2'"),
     (
         "maturin build --release -m crates/python/Cargo.toml",
@@ -32,7 +34,7 @@ const RUN: [(&str, &str, &str); 20] = [
         "maturin build --release",
     ),
     (
-        "pip install target/wheels/persistent_gemm-*.whl",
+        "pip install numpy target/wheels/persistent_gemm-*.whl",
         "scripts/test-python.sh",
         "\"$work\"/*.whl",
     ),
