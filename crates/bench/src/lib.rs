@@ -76,7 +76,7 @@ pub use results::{
     MethodRow, PeerRow, ProblemRow, Run, Spread, StreamRow, TunedRow,
 };
 pub use resume::Conditions;
-pub use roofline::{ArithmeticRate, CeilingProbe, Limits, Rate, RooflineReport};
+pub use roofline::{ArithmeticRate, CeilingProbe, Limits, Medians, Rate, RooflineReport};
 pub use score::FamilyScore;
 pub use serving::{ServingProblem, serving_problems};
 pub use shipped::{Coverage, Covering, SHIPPED_TYPES, ShippedTypes, choose_shipped, coverage};

@@ -1,6 +1,7 @@
 //! [`RooflineReport`]: the ceilings of a card. No product is faster than its memory moves the
 //! operands, nor than its tensor cores multiply.
 
+use std::collections::HashMap;
 use std::path::Path;
 
 use persistent_gemm::driver::{
@@ -107,18 +108,47 @@ impl RooflineReport {
 
     /// The ceilings of products of these types. Those that were not measured are nominal.
     pub fn limits(&self, elements: Elements) -> Limits {
-        let mut limits = Limits::nominal(elements);
+        self.medians().limits(elements)
+    }
+
+    /// The medians of memory and of arithmetic.
+    pub fn medians(&self) -> Medians {
         let median = |rate: &Rate| rate.rate.median;
-        if let Some(memory) = self.memory.iter().map(median).reduce(f64::max) {
+        let mut medians = Medians::default();
+        self.memory.iter().for_each(|rate| medians.add_memory(median(rate)));
+        let rates = self.arithmetic.iter();
+        medians.arithmetic.extend(rates.map(|rate| (rate.element, median(&rate.rate))));
+        medians
+    }
+}
+
+/// The ceilings that were measured on a card, each as its median.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Medians {
+    /// 10⁹ bytes per second of memory, the fastest of several ways to move them.
+    pub memory: Option<f64>,
+    /// 10¹² operations per second on operands of a type.
+    pub arithmetic: HashMap<Element, f64>,
+}
+
+impl Medians {
+    /// Adds 10⁹ bytes per second of a way to move bytes of memory.
+    pub fn add_memory(&mut self, rate: f64) {
+        self.memory = Some(self.memory.map_or(rate, |memory| memory.max(rate)));
+    }
+
+    /// The ceilings of products of these types. Those that were not measured are nominal.
+    pub fn limits(&self, elements: Elements) -> Limits {
+        let mut limits = Limits::nominal(elements);
+        if let Some(memory) = self.memory {
             limits.rates.bytes_per_second = memory * 1e9;
             limits.memory_measured = true;
         }
-        let of_type = |rate: &&ArithmeticRate| rate.element == tensor_cores_of(elements);
-        if let Some(arithmetic) = self.arithmetic.iter().find(of_type) {
+        if let Some(arithmetic) = self.arithmetic.get(&tensor_cores_of(elements)) {
             // Products of terms are several on the tensor cores.
             let products =
                 elements.precision.terms().map_or(1, |(_, terms)| terms.products().len());
-            limits.rates.operations_per_second = median(&arithmetic.rate) * 1e12 / products as f64;
+            limits.rates.operations_per_second = arithmetic * 1e12 / products as f64;
             limits.arithmetic_measured = true;
         }
         limits

@@ -4,6 +4,7 @@
 use std::collections::HashMap;
 
 use persistent_gemm::error::FileDamage;
+use pgemm_ir::Element;
 use serde::Deserialize;
 
 use super::{
@@ -12,6 +13,7 @@ use super::{
 };
 use crate::atlas::{FASTEST, FIRST_PICK, Fault, Population, TORCH};
 use crate::names::parsed_name;
+use crate::roofline::Medians;
 use crate::stream::Method;
 
 /// The version of the format.
@@ -64,6 +66,9 @@ struct Line {
     chosen: Option<String>,
     #[serde(default)]
     trials: serde_json::Value,
+    ceiling: Option<String>,
+    gb_per_s: Option<Value>,
+    tflops: Option<Value>,
 }
 
 /// A number, or several.
@@ -165,6 +170,10 @@ impl Reader {
 
     /// Adds a line. Lines of other kinds, such as counters and surveys, have no rows.
     fn add_line(&mut self, run: usize, line: Line) {
+        if let Some(ceiling) = &line.ceiling {
+            self.add_ceiling(run, ceiling, &line);
+            return;
+        }
         let Some(name) = line.problem.clone() else { return };
         let collection = &mut self.collection;
         if let (Some(values), Some(results)) = (&line.values, &line.results) {
@@ -210,6 +219,19 @@ impl Reader {
             (None, None) => None,
         };
         self.collection.problems.extend(row);
+    }
+
+    /// Adds a ceiling: of memory, of a type of operands, or one that bounds no problem here.
+    fn add_ceiling(&mut self, run: usize, ceiling: &str, line: &Line) {
+        if self.ceilings_run != Some(run) {
+            (self.ceilings, self.ceilings_run) = (Medians::default(), Some(run));
+        }
+        let median = |rate: Option<Value>| rate.map(|rate| rate.spread()[1]);
+        match (ceiling.parse::<Element>(), median(line.gb_per_s), median(line.tflops)) {
+            (Ok(element), _, Some(rate)) => drop(self.ceilings.arithmetic.insert(element, rate)),
+            (Err(_), Some(rate), _) if ceiling == "memory" => self.ceilings.add_memory(rate),
+            _ => {}
+        }
     }
 }
 

@@ -146,9 +146,9 @@ impl Reader {
         self.collection.comparisons.extend(rows);
     }
 
-    pub(super) fn add_roofline(&mut self, name: String, report: RooflineReport) {
-        self.add_run(Run::new(name, &report.head, Some(&report.machine)));
-        self.roofline = Some(report);
+    pub(super) fn add_roofline(&mut self, name: String, report: &RooflineReport) {
+        let run = self.add_run(Run::new(name, &report.head, Some(&report.machine)));
+        (self.ceilings, self.ceilings_run) = (report.medians(), Some(run));
     }
 
     pub(super) fn add_tuned(&mut self, name: String, results: &tune::Results) {

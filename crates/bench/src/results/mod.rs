@@ -22,7 +22,7 @@ use crate::error::{BenchError, Result};
 use crate::names::parsed_name;
 use crate::numbers::NumbersReport;
 use crate::report::Report;
-use crate::roofline::{Limits, RooflineReport};
+use crate::roofline::{Medians, RooflineReport};
 use crate::stream::Method;
 use crate::suite::Suite;
 
@@ -313,8 +313,12 @@ impl Collection {
         paths: impl IntoIterator<Item = P>,
         wanted: impl Fn(&str) -> bool,
     ) -> Result<Collection> {
-        let mut reader =
-            Reader { suite: Suite::standard()?, collection: Collection::default(), roofline: None };
+        let mut reader = Reader {
+            suite: Suite::standard()?,
+            collection: Collection::default(),
+            ceilings: Medians::default(),
+            ceilings_run: None,
+        };
         for path in paths {
             reader.add_file(path.as_ref(), &wanted)?;
         }
@@ -337,21 +341,20 @@ impl Collection {
 struct Reader {
     suite: Suite,
     collection: Collection,
-    /// The ceilings of the card, from the last file that has some.
-    roofline: Option<RooflineReport>,
+    /// The ceilings of the card, from the last run that measured some.
+    ceilings: Medians,
+    /// That run.
+    ceilings_run: Option<usize>,
 }
 
 impl Reader {
     /// The collection with the ceilings of the types of its problems: the nominal ones where nothing
     /// was measured.
     fn finish(self) -> Collection {
-        let Reader { mut collection, roofline, .. } = self;
+        let Reader { mut collection, ceilings, .. } = self;
         for row in &collection.problems {
             let Some((_, elements)) = parsed_name(&row.problem) else { continue };
-            let limits = match &roofline {
-                Some(roofline) => roofline.limits(elements),
-                None => Limits::nominal(elements),
-            };
+            let limits = ceilings.limits(elements);
             let ceiling = ArithmeticCeiling {
                 tflops: limits.rates.operations_per_second / 1e12,
                 measured: limits.arithmetic_measured,
@@ -398,7 +401,7 @@ impl Reader {
             }
             kind @ ResultsKind::Roofline => {
                 let report: RooflineReport = Head::parse(&text, kind).map_err(unreadable)?;
-                self.add_roofline(name, report);
+                self.add_roofline(name, &report);
             }
             ResultsKind::Autotune => {
                 let results = tune::Results::read(path)?;

@@ -44,6 +44,10 @@ fn lines() -> String {
         json!({"run": "second", "problem": "e4m3->bf16 fast kk 64x64x64", "heuristic": "h",
             "chosen": "c", "ratio": [1.0, 1.1, 1.2], "us": 3.0, "trials": [["a", 1.0], ["b", 0.9]]}),
         json!({"run": "second", "kernel": "k", "counters": {"cycles": 7}}),
+        json!({"run": "second", "ceiling": "memory", "what": "reads", "gb_per_s": [1, 4600, 5000]}),
+        json!({"run": "second", "ceiling": "memory", "what": "copies", "gb_per_s": [1, 4270, 5000]}),
+        json!({"run": "second", "ceiling": "l2", "what": "reads", "gb_per_s": [1, 5700, 6000]}),
+        json!({"run": "second", "ceiling": "bf16", "what": "wgmma", "tflops": [1, 850, 900]}),
     ];
     lines.map(|line| line.to_string() + "\n").concat()
 }
@@ -75,7 +79,10 @@ fn every_kind_of_line_becomes_a_row() {
     assert_eq!((release.old_us, release.ratio[1]), (3.0, 1.5));
     assert_eq!((all.tuned[0].types.as_str(), all.tuned[0].trials), ("e4m3->bf16 fast", 2));
     assert_eq!(all.len(), 6);
-    assert_eq!(all.ceilings.types["bf16"], ArithmeticCeiling { tflops: 839.0, measured: false });
+    assert_eq!(all.ceilings.types["bf16"], ArithmeticCeiling { tflops: 850.0, measured: true });
+    assert_eq!(all.ceilings.memory, Some(MemoryCeiling { gb_per_s: 4600.0, measured: true }));
+    let first = read(&lines(), |name| name == "first").unwrap();
+    assert_eq!(first.ceilings.types["bf16"], ArithmeticCeiling { tflops: 839.0, measured: false });
 
     let second = read(&lines(), |name| name == "second").unwrap();
     assert!(second.problems.is_empty() && second.runs.len() == 1 && second.errors[0].run == 0);
