@@ -78,7 +78,8 @@ class Links:
     def __init__(self):
         self.faults = []
         self.count = 0
-        # The page for all chapters at once repeats the others, and the one for unknown addresses has absolute links.
+        # The page for all chapters at once repeats the others, and the one for unknown addresses
+        # has absolute links.
         names = sorted(BOOK.rglob("*.html"))
         self.pages = {path: Page(path.read_text()) for path in names if path.name not in ("print.html", "404.html")}
 

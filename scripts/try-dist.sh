@@ -30,7 +30,8 @@ shift
 # What is done in the system, by an ordinary user who has the archive in the current folder.
 read -r -d '' trial <<'TRIAL' || true
 set -eu
-# Both caches of kernels, the library's and the driver's, are in a folder that is removed at the end.
+# Both caches of kernels, the library's and the driver's, are in a folder that is removed at the
+# end.
 export HOME=$PWD PGEMM_CACHE_DIR=$PWD/cache CUDA_CACHE_PATH=$PWD/cache/driver LC_ALL=C
 PATH=/usr/local/bin:/usr/bin:/bin
 prefix=$HOME/prefix
@@ -176,7 +177,8 @@ for root in "$@"; do
     chown -R 65534:65534 "$folder"
     before=$(list)
     if [ -n "$root" ]; then
-        # Programs look for processors in /proc. Newer systems have tools that do not work without it.
+        # Programs look for processors in /proc. Newer systems have tools that do not work without
+        # it.
         mkdir -p "$root/proc" "$root/dev"
         mount --bind /proc "$root/proc"
         mounted=$root/proc

@@ -55,7 +55,8 @@ impl Report {
     /// Reads a report of the present [`SCHEMA`](persistent_gemm::head::SCHEMA).
     ///
     /// # Errors
-    /// [`Error::Io`](persistent_gemm::Error::Io), or [`BenchError::Report`] for another schema or anything that is no report.
+    /// [`Error::Io`](persistent_gemm::Error::Io), or [`BenchError::Report`] for another schema or
+    /// anything that is no report.
     pub fn read(path: &Path) -> Result<Report> {
         let text = files::read(path)?;
         let wrong =

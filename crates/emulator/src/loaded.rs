@@ -3,6 +3,8 @@
 
 use pgemm_ir::{Block, Control, Effect, Inst, Kernel, Op, Space, ValueId};
 
+use crate::uniform::yielded;
+
 /// For each value, whether it is computed from a load of shared memory.
 pub(crate) fn analyse(kernel: &Kernel) -> Vec<bool> {
     let mut analysis = Analysis { loaded: vec![false; kernel.values.len()], changed: true };
@@ -16,13 +18,6 @@ pub(crate) fn analyse(kernel: &Kernel) -> Vec<bool> {
 struct Analysis {
     loaded: Vec<bool>,
     changed: bool,
-}
-
-fn yielded(block: &Block) -> &[ValueId] {
-    match block.insts.last() {
-        Some(Inst { op: Op::Yield, args, .. }) => args,
-        _ => &[],
-    }
 }
 
 impl Analysis {

@@ -18,7 +18,8 @@ struct Analysis {
     changed: bool,
 }
 
-fn yielded(block: &Block) -> &[ValueId] {
+/// The values that a block passes on at its end.
+pub(crate) fn yielded(block: &Block) -> &[ValueId] {
     match block.insts.last() {
         Some(Inst { op: Op::Yield, args, .. }) => args,
         _ => &[],

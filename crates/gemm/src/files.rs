@@ -58,8 +58,8 @@ pub fn write(path: &Path, content: &[u8]) -> Result<()> {
 }
 
 /// Writes to `path` what `content` writes. An existing file is replaced when the new one is
-/// complete and on the disk, and its permissions stay as they are. Where `path` is a symbolic link, the file
-/// that it leads to is replaced.
+/// complete and on the disk, and its permissions stay as they are. Where `path` is a symbolic link,
+/// the file that it leads to is replaced.
 ///
 /// # Errors
 /// What the operating system says, or that `path` is a folder, a device or something else that is

@@ -40,9 +40,9 @@ impl<'k> Divisor<'k> {
 /// The largest divisor.
 pub(crate) const LARGEST: u32 = 1 << 31;
 
-/// The multiplier and shift for a divisor d of 1 to [`LARGEST`]. The shift s is such that 2^(s-1) < d <=
-/// 2^s. The multiplier is 2^(31+s) / d, rounded up. The product of the multiplier with n below 2^31
-/// exceeds the exact product by less than n, and thus by less than 2^31. So the floor of the
+/// The multiplier and shift for a divisor d of 1 to [`LARGEST`]. The shift s is such that 2^(s-1) <
+/// d <= 2^s. The multiplier is 2^(31+s) / d, rounded up. The product of the multiplier with n below
+/// 2^31 exceeds the exact product by less than n, and thus by less than 2^31. So the floor of the
 /// product over 2^(31+s) is the floor of n / d.
 pub(crate) fn reciprocal(divisor: u32) -> [u32; 2] {
     let shift = divisor.next_power_of_two().trailing_zeros();

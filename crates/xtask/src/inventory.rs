@@ -182,7 +182,7 @@ mod tests {
 
     #[test]
     fn a_tree_gives_the_edges_also_of_crates_that_occur_again() {
-        let tree = "0 top v0.1.0 (/work/crates/top)\n\
+        let tree = "0 top v0.1.0 (/home/crates/top)\n\
                     1 left v1.0.0\n\
                     2 low v2.0.0\n\
                     1 right v1.5.0\n\

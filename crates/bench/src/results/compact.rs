@@ -1,5 +1,5 @@
-//! Rows of `benchmarks/results`: lines of JSON, each run's line followed by a line for each problem.
-//! `benchmarks/README.md` describes the format.
+//! Rows of `benchmarks/results`: lines of JSON, each run's line followed by a line for each
+//! problem. `benchmarks/README.md` describes the format.
 
 use std::collections::HashMap;
 

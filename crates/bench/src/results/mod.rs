@@ -308,7 +308,8 @@ impl Collection {
     /// runs for whose name `wanted` returns true are read.
     ///
     /// # Errors
-    /// [`Error::Io`](persistent_gemm::Error::Io), and [`BenchError::Results`] for what holds no results.
+    /// [`Error::Io`](persistent_gemm::Error::Io), and [`BenchError::Results`] for what holds no
+    /// results.
     pub fn read<P: AsRef<Path>>(
         paths: impl IntoIterator<Item = P>,
         wanted: impl Fn(&str) -> bool,
@@ -348,8 +349,8 @@ struct Reader {
 }
 
 impl Reader {
-    /// The collection with the ceilings of the types of its problems: the nominal ones where nothing
-    /// was measured.
+    /// The collection with the ceilings of the types of its problems: the nominal ones where
+    /// nothing was measured.
     fn finish(self) -> Collection {
         let Reader { mut collection, ceilings, .. } = self;
         for row in &collection.problems {

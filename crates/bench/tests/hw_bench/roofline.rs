@@ -9,8 +9,8 @@ use pgemm_kernels::ArithmeticProbe;
 use crate::device::device;
 
 /// One test, because measurements that run side by side disturb each other. The bounds are wide:
-/// the rate of an H200 at its power limit is about 0.8 of that at its highest clock, and a PCIe card
-/// has fewer SMs and half of the power.
+/// the rate of an H200 at its power limit is about 0.8 of that at its highest clock, and a PCIe
+/// card has fewer SMs and half of the power.
 #[test]
 fn ceilings_are_those_of_hopper() {
     let Some(device) = device("hw_roofline") else { return };

@@ -102,7 +102,8 @@ fn plans(key: &ProblemKey, facts: DeviceFacts) -> Result<impl Iterator<Item = Pl
 /// cluster, as a contestant.
 ///
 /// # Errors
-/// [`Error::NoCleanKernel`], [`Error::ClusterDoesNotFit`], or another error that prevents the launch of a kernel.
+/// [`Error::NoCleanKernel`], [`Error::ClusterDoesNotFit`], or another error that prevents the
+/// launch of a kernel.
 fn first_entry(
     device: &Device,
     operands: &Arc<OperandSets>,

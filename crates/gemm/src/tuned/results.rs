@@ -198,7 +198,8 @@ impl Results {
         files::check_folder(folder)
     }
 
-    /// Reads a file of the present [`SCHEMA`](crate::head::SCHEMA) and checks that every choice is a kernel for its problem.
+    /// Reads a file of the present [`SCHEMA`](crate::head::SCHEMA) and checks that every choice is
+    /// a kernel for its problem.
     ///
     /// # Errors
     /// [`Error::Io`], or [`Error::DamagedResults`].

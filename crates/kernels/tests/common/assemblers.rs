@@ -5,8 +5,8 @@ use std::io::{self, Write};
 
 use pgemm_ptx::ptxas::Ptxas;
 
-/// Every assembler that `scripts/ptxas.sh` installed, or else the one that `PGEMM_PTXAS` or `PATH` names. If there is none,
-/// this says so, or fails if `PGEMM_REQUIRE_PTXAS=1` requires one.
+/// Every assembler that `scripts/ptxas.sh` installed, or else the one that `PGEMM_PTXAS` or `PATH`
+/// names. If there is none, this says so, or fails if `PGEMM_REQUIRE_PTXAS=1` requires one.
 pub fn assemblers() -> Vec<Ptxas> {
     let tools = concat!(env!("CARGO_MANIFEST_DIR"), "/../../.tools");
     let mut assemblers = Ptxas::installed_in(tools.as_ref());
