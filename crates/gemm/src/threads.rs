@@ -1,5 +1,6 @@
 //! Threads, which the operating system may refuse. Work is then done by those that are there.
 
+use std::hint::black_box;
 use std::io;
 use std::num::NonZero;
 use std::sync::mpsc;
@@ -23,12 +24,24 @@ pub fn start_pool() -> Result<()> {
     static IS_STARTED: Mutex<bool> = Mutex::new(false);
     let mut is_started = IS_STARTED.lock().unwrap_or_else(PoisonError::into_inner);
     if !*is_started {
-        let spawn = |work| thread::Builder::new().spawn(work);
-        let started = Started::most(usual_threads(), spawn);
+        let started = Started::most(usual_threads(), spawn_where_there_is_room);
         started.map_err(|source| Error::NoThreads { source })?.into_global_pool();
         *is_started = true;
     }
     Ok(())
+}
+
+/// Starts a thread, unless there is no memory left for its stack and for what it allocates when it
+/// begins. The standard library ends the process if a thread has a stack and then cannot allocate
+/// the small one on which it would report that the first has overflowed.
+fn spawn_where_there_is_room(work: Box<dyn FnOnce() + Send>) -> io::Result<JoinHandle<()>> {
+    // Twice the standard library's stack of 2 MiB.
+    const ROOM: usize = 4 << 20;
+    let mut room = Vec::<u8>::new();
+    room.try_reserve_exact(ROOM)?;
+    // Otherwise the compiler may leave out an allocation that nothing uses.
+    drop(black_box(room));
+    thread::Builder::new().spawn(work)
 }
 
 /// The number of threads that rayon would start.
@@ -71,8 +84,8 @@ impl Started {
         }
     }
 
-    /// Starts this many threads. If one is refused, all have ended, and the number that was granted
-    /// is returned.
+    /// Starts this many threads, each once the one before it has begun and has the memory that it
+    /// begins with. If one is refused, all have ended, and the number that was granted is returned.
     fn all(
         threads: usize,
         spawn: impl Fn(Box<dyn FnOnce() + Send>) -> io::Result<JoinHandle<()>>,
@@ -82,7 +95,9 @@ impl Started {
         let mut handles = Vec::with_capacity(threads);
         for _ in 0..threads {
             let waiting = Arc::clone(&waiting);
+            let (begin, begun) = mpsc::channel::<()>();
             let wait = move || {
+                drop(begin);
                 let work = waiting.lock().unwrap_or_else(PoisonError::into_inner).recv();
                 // If the pool is not made, there is no work.
                 if let Ok(work) = work {
@@ -90,7 +105,11 @@ impl Started {
                 }
             };
             match spawn(Box::new(wait)) {
-                Ok(handle) => handles.push(handle),
+                Ok(handle) => {
+                    handles.push(handle);
+                    // Nothing is sent: this returns when the thread has dropped its end.
+                    let _ = begun.recv();
+                }
                 Err(refused) => {
                     drop(work);
                     let granted = handles.len();
