@@ -32,6 +32,9 @@ const SHAPES: [ProbeSpec; 3] = [shape(8 << 10, 12), shape(16 << 10, 12), shape(3
 const POLICIES: [(L2Policy, &str); 2] =
     [(L2Policy::Normal, "normal"), (L2Policy::EvictFirst, "evict-first")];
 
+/// Bytes that a launch reads at least from a buffer in L2, so that it takes 0.1 ms or more.
+const LEAST_WARM_BYTES: u64 = 1 << 30;
+
 /// Random bytes are made once, and copied from there to fill the buffers.
 const PIECE_BYTES: usize = 16 << 20;
 
@@ -50,7 +53,7 @@ pub struct ReadBandwidth {
     pub probes: Vec<ProbeSpeed>,
     /// The protocol's numbers.
     pub protocol: Protocol,
-    /// Every slice; a GEMM here is one reading of a buffer.
+    /// Every slice; a GEMM here is one launch, which reads a buffer once, and often if it is in L2.
     pub measurement: Measurement,
 }
 
@@ -154,9 +157,10 @@ impl<'a> BandwidthProbe<'a> {
         let mut runner = SliceTimer::new(bench, &mut contestants, buffers.count)?;
         let measurement = measure(&mut runner, &protocol)?;
         drop(runner);
+        let read = bytes as f64 * f64::from(buffers.passes);
         let speed = |(index, probe): (usize, &Reader)| {
             let seconds = measurement.seconds_per_gemm(index);
-            let speeds: Vec<f64> = seconds.iter().map(|time| bytes as f64 / time / 1e9).collect();
+            let speeds: Vec<f64> = seconds.iter().map(|time| read / time / 1e9).collect();
             let gigabytes_per_second = Summary::of(&speeds).ok_or(MeasureError::NoRounds)?;
             Ok(ProbeSpeed { name: probe.name.clone(), gigabytes_per_second })
         };
@@ -172,15 +176,17 @@ struct Buffers {
     memory: DeviceBuffer,
     bytes: u64,
     count: usize,
+    /// How often a launch reads a buffer.
+    passes: u32,
 }
 
 impl Buffers {
     fn new(bench: &Bench, bytes: u64, l2: L2) -> Result<Buffers> {
         let device = bench.device();
         let size = usize::try_from(bytes).unwrap_or(usize::MAX);
-        let count = match l2 {
-            L2::Cold => set_count(size, device.properties().l2_bytes),
-            L2::Warm => 1,
+        let (count, passes) = match l2 {
+            L2::Cold => (set_count(size, device.properties().l2_bytes), 1),
+            L2::Warm => (1, LEAST_WARM_BYTES.div_ceil(bytes) as u32),
         };
         let free = device.free_memory_bytes()?;
         if bytes.saturating_mul(count as u64).saturating_add(PIECE_BYTES as u64) > free {
@@ -188,7 +194,7 @@ impl Buffers {
         }
         let mut memory = DeviceBuffer::new(device, size * count)?;
         fill(bench, &mut memory)?;
-        Ok(Buffers { memory, bytes, count })
+        Ok(Buffers { memory, bytes, count, passes })
     }
 
     fn address(&self, index: usize) -> u64 {
@@ -236,6 +242,7 @@ impl Reader {
                 address: buffers.address(index),
                 bytes: buffers.bytes,
                 policy,
+                passes: buffers.passes,
                 ctas: device.properties().sm_count,
                 sums: 0,
             })

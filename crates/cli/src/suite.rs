@@ -133,8 +133,6 @@ impl Worklist {
                 }
             };
             let mut chosen = Chosen { family: family.name.clone(), problems: Vec::new() };
-            // Usually all problems are rejected for the same reason, the element type, so they
-            // share one line.
             let mut refused: Vec<UnmeasuredProblem> = Vec::new();
             for problem in problems {
                 let task = Task::new(problem, elements);
@@ -148,15 +146,7 @@ impl Worklist {
                     }
                 }
             }
-            match refused.first() {
-                Some(UnmeasuredProblem { why, .. })
-                    if refused.len() > 1 && refused.iter().all(|other| other.why == *why) =>
-                {
-                    let what = format!("{} ({} problems)", family.name, refused.len());
-                    list.left_out.push(UnmeasuredProblem { what, why: why.clone() });
-                }
-                _ => list.left_out.append(&mut refused),
-            }
+            list.left_out.extend(in_one_line(&family.name, refused));
             if !chosen.problems.is_empty() {
                 list.families.push(chosen);
             }
@@ -264,6 +254,20 @@ fn refusal(error: &PlanError) -> String {
     }
 }
 
+/// The problems of a family that are not measured. Usually all have the same reason, the element
+/// type, so they share one line.
+fn in_one_line(family: &str, refused: Vec<UnmeasuredProblem>) -> Vec<UnmeasuredProblem> {
+    match refused.first() {
+        Some(UnmeasuredProblem { why, .. })
+            if refused.len() > 1 && refused.iter().all(|other| other.why == *why) =>
+        {
+            let what = format!("{family} ({} problems)", refused.len());
+            vec![UnmeasuredProblem { what, why: why.clone() }]
+        }
+        _ => refused,
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use clap::Parser;
@@ -300,6 +304,22 @@ mod tests {
         let streams: Vec<_> =
             list.streams.iter().map(|(task, count)| (task.name.as_str(), *count)).collect();
         assert_eq!((streams.len(), streams[0]), (5, ("bf16 kk 128x128x128", 1000)));
+    }
+
+    #[test]
+    fn problems_with_one_reason_share_a_line() {
+        let lines = |reasons: &[&str]| {
+            let refused = reasons.iter().zip(1..).map(|(why, number)| UnmeasuredProblem {
+                what: format!("problem {number}"),
+                why: (*why).to_owned(),
+            });
+            let lines = in_one_line("waves", refused.collect());
+            lines.iter().map(ToString::to_string).collect::<Vec<_>>()
+        };
+        assert_eq!(lines(&[]), [""; 0]);
+        assert_eq!(lines(&["no kernel"]), ["problem 1: no kernel"]);
+        assert_eq!(lines(&["no kernel"; 2]), ["waves (2 problems): no kernel"]);
+        assert_eq!(lines(&["no kernel", "empty"]), ["problem 1: no kernel", "problem 2: empty"]);
     }
 
     #[test]

@@ -229,6 +229,23 @@ mod tests {
         write(&groups, "generator", "assembler 1.2", b"notes").unwrap()
     }
 
+    /// Words in a random order, of which the usual level finds fewer again.
+    #[test]
+    fn frames_are_compressed_at_their_level() {
+        let mut number = 3u32;
+        let mut below = |end: u32| {
+            number = number.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+            (number >> 16) % end
+        };
+        let words: Vec<Vec<u8>> =
+            (0..300).map(|_| (0..3 + below(9)).map(|_| below(26) as u8).collect()).collect();
+        let bytes: Vec<u8> = (0..15_000).flat_map(|_| words[below(300) as usize].clone()).collect();
+        let with = |level: i32| zstd::bulk::compress(&bytes, level).unwrap().len();
+        let written = frame(&[], &bytes).unwrap().len();
+        assert!(written < with(zstd::DEFAULT_COMPRESSION_LEVEL), "{written}");
+        assert!(written <= with(LEVEL) + with(LEVEL) / 1000, "{written}");
+    }
+
     #[test]
     fn what_was_written_is_read() {
         let bytes = pack();

@@ -200,6 +200,38 @@ fn newer_npy_versions_are_read() {
     assert!(error.contains("unsupported version"), "{error}");
 }
 
+/// The length of a header has two bytes.
+#[test]
+fn headers_of_more_than_255_bytes_are_read() {
+    let folder = folder();
+    for spaces in [0, 200, 255, 256, 1000] {
+        let header = npy_header("'|u1'", false, "(2, 3)");
+        let header = format!("{}{}\n", header.trim_end(), " ".repeat(spaces));
+        let path = put(&folder, "long.npy", &npy(&header, &[1, 2, 3, 4, 5, 6]));
+        let read = read(&at(&path)).unwrap();
+        assert_eq!(read.to_f64_vec(), [1.0, 2.0, 3.0, 4.0, 5.0, 6.0], "{spaces}");
+    }
+}
+
+/// A tensor may end where the file does, and not a byte later, whatever the header's length.
+#[test]
+fn tensors_that_reach_beyond_their_file_are_cut_off() {
+    let folder = folder();
+    let entry = r#"{"x":{"dtype":"U8","shape":[2,3],"data_offsets":[0,6]}}"#;
+    let mut file = (entry.len() as u64).to_le_bytes().to_vec();
+    file.extend(entry.as_bytes());
+    file.extend([1, 2, 3, 4, 5, 6]);
+    let whole = put(&folder, "whole.safetensors", &file);
+    assert_eq!(read(&at(&whole)).unwrap().to_f64_vec(), [1.0, 2.0, 3.0, 4.0, 5.0, 6.0]);
+    for missing in 1..=6 {
+        let path = put(&folder, "cut.safetensors", &file[..file.len() - missing]);
+        let error = read(&at(&path)).unwrap_err();
+        let found = 6 - missing as u64;
+        let IoError::Truncated { needed: 6, found: told, .. } = error else { panic!("{error}") };
+        assert_eq!(told, found);
+    }
+}
+
 #[test]
 fn arrays_that_are_no_matrices_say_what_they_are() {
     let folder = folder();

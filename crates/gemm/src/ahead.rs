@@ -38,11 +38,16 @@ pub fn compile(
     most_processes: usize,
     compiled: impl FnMut(Spec),
 ) -> Vec<Spec> {
-    let processes = most_processes.min(specs.len().div_ceil(2));
+    let processes = processes_for(specs.len(), most_processes);
     match program().filter(|_| most_processes > 1 && processes > 0) {
         Some(program) => compile_in(&program, processes, specs, device, compiled),
         None => specs.to_vec(),
     }
+}
+
+/// A process takes a while to start, so each compiles at least two kernels if there are two.
+fn processes_for(kernels: usize, most_processes: usize) -> usize {
+    most_processes.min(kernels.div_ceil(2))
 }
 
 fn compile_in(

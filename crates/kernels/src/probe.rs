@@ -50,10 +50,13 @@ pub struct ProbeWork {
     pub bytes: u64,
     /// The L2 policy of the loads.
     pub policy: L2Policy,
+    /// How often the launch reads the buffer. A buffer that L2 holds is read in microseconds, of
+    /// which the start and the end of the launch would be a large part.
+    pub passes: u32,
     /// Number of CTAs to launch, which is the number of SMs of the device.
     pub ctas: u32,
-    /// Address of one 32-bit word for each box. The box's words are added to it, with wrapping. It
-    /// is not used without checksums.
+    /// Address of one 32-bit word for each box. The box's words are added to it in each pass, with
+    /// wrapping. It is not used without checksums.
     pub sums: u64,
 }
 
@@ -149,6 +152,7 @@ impl ProbeKernel {
                     strides: vec![PROBE_ROW_BYTES.into()],
                 }),
                 ("boxes", _) => Argument::U32(boxes),
+                ("reads", _) => Argument::U32(boxes.saturating_mul(work.passes)),
                 ("policy", _) => Argument::U64(work.policy.word()),
                 ("sums", _) => Argument::U64(work.sums),
                 (name, _) => unreachable!("Probe::declare declares no parameter {name}"),
@@ -163,7 +167,10 @@ struct Probe<'k> {
     b: &'k KernelBuilder,
     spec: ProbeSpec,
     map: TensorMap<'k>,
+    /// Boxes of the buffer.
     boxes: Val<'k, ty::U32>,
+    /// Boxes that are read, in all passes.
+    reads: Val<'k, ty::U32>,
     /// Address of the checksums.
     sums: Option<Val<'k, ty::U64>>,
     stages: RegionId,
@@ -184,7 +191,7 @@ impl<'k> Probe<'k> {
                 swizzle: SwizzleMode::None,
             },
         );
-        let boxes = b.param("boxes");
+        let [boxes, reads] = ["boxes", "reads"].map(|name| b.param(name));
         let map = map.with_policy(b.param::<ty::U64>("policy"));
         let barriers = || SmemRequest::whole(spec.stages * MBARRIER_BYTES, MBARRIER_BYTES);
         let stages = SmemRequest::whole(spec.stages * spec.box_bytes, 1024);
@@ -193,6 +200,7 @@ impl<'k> Probe<'k> {
             spec,
             map,
             boxes,
+            reads,
             sums: spec.checksums.then(|| b.param("sums")),
             stages: b.region("stages", RegionKind::Data(Element::F32), stages),
             full: b.region("full", RegionKind::Mbarrier, barriers()),
@@ -281,12 +289,12 @@ impl<'k> Probe<'k> {
         b.atomic(AtomicOp::Add, sums.byte_offset(index * 4), sum, Order::Relaxed, Scope::Gpu);
     }
 
-    /// Runs `body` for every box of this CTA, with the cursor of its stage.
+    /// Runs `body` for every box that this CTA reads, with the cursor of its stage.
     fn for_each(&self, start: Cursor<'k>, body: impl FnOnce(Val<'k, ty::U32>, Cursor<'k>)) {
         let b = self.b;
         let (cta, ctas) = (b.special(Special::Cta), b.special(Special::CtaCount));
-        b.for_carry(cta, self.boxes, ctas, start, |index, (stage, phase)| {
-            body(index, (stage, phase));
+        b.for_carry(cta, self.reads, ctas, start, |index, (stage, phase)| {
+            body(index % self.boxes, (stage, phase));
             let next = stage + 1;
             let wraps = next.eq(self.spec.stages);
             (wraps.select(0, next), wraps.select(phase ^ 1, phase))

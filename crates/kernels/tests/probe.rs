@@ -34,10 +34,11 @@ fn words(rows: u64, spec: &ProbeSpec) -> (Vec<u8>, Vec<u32>) {
     (words.iter().flat_map(|word| word.to_le_bytes()).collect(), sums)
 }
 
-/// Reads `bytes` with `ctas` CTAs. Returns the statistics of the run, and the sums of the boxes.
+/// Reads `bytes` so often with `ctas` CTAs. Returns the statistics of the run, and the sums of the boxes.
 fn read(
     probe: &ProbeKernel,
     bytes: &[u8],
+    passes: u32,
     ctas: u32,
     schedule: Schedule,
 ) -> (Statistics, Vec<u32>) {
@@ -46,8 +47,8 @@ fn read(
     let boxes = probe.spec.boxes(bytes.len() as u64) as usize;
     let sums = memory.upload("sums", &vec![0; boxes * 4], Permission::ReadWrite);
     let bytes = bytes.len() as u64;
-    let launch =
-        probe.bind(&ProbeWork { address, bytes, policy: L2Policy::EvictFirst, ctas, sums });
+    let policy = L2Policy::EvictFirst;
+    let launch = probe.bind(&ProbeWork { address, bytes, policy, passes, ctas, sums });
     let options = Options { schedule, ..Options::default() };
     let emulator = Emulator::new(&probe.kernel, &launch, &mut memory, options).unwrap();
     let statistics = emulator.run().unwrap_or_else(|report| panic!("{report}"));
@@ -67,7 +68,7 @@ fn every_byte_is_read_once() {
             let (bytes, sums) = words(rows, &spec);
             for schedule in [Schedule::round_robin(), Schedule::async_late(1), Schedule::seeded(2)]
             {
-                let (statistics, found) = read(&probe, &bytes, ctas, schedule);
+                let (statistics, found) = read(&probe, &bytes, 1, ctas, schedule);
                 assert_eq!(found, sums, "{spec:?}, {rows} rows, {ctas} CTAs");
                 assert_eq!(statistics.tma_loads, sums.len() as u64);
             }
@@ -76,12 +77,23 @@ fn every_byte_is_read_once() {
 }
 
 #[test]
+fn every_pass_reads_the_whole_buffer() {
+    let spec = specs(true)[1];
+    let probe = ProbeKernel::build(spec).unwrap();
+    let rows = u64::from(spec.box_bytes / PROBE_ROW_BYTES) * 5 - 1;
+    let (bytes, sums) = words(rows, &spec);
+    let (statistics, found) = read(&probe, &bytes, 7, 3, Schedule::seeded(4));
+    let sums: Vec<u32> = sums.iter().map(|sum| sum.wrapping_mul(7)).collect();
+    assert_eq!((found, statistics.tma_loads), (sums, 7 * 5));
+}
+
+#[test]
 fn the_probe_that_is_timed_reads_as_much() {
     for spec in specs(false) {
         let probe = ProbeKernel::build(spec).unwrap();
         let rows = u64::from(spec.box_bytes / PROBE_ROW_BYTES) * 13;
         let (bytes, sums) = words(rows, &spec);
-        let (statistics, found) = read(&probe, &bytes, 4, Schedule::seeded(3));
+        let (statistics, found) = read(&probe, &bytes, 1, 4, Schedule::seeded(3));
         assert_eq!(statistics.tma_load_bytes, bytes.len() as u64);
         assert_eq!(statistics.tma_loads, sums.len() as u64);
         assert!(found.iter().all(|&sum| sum == 0), "nothing is written");

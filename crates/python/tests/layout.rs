@@ -215,6 +215,35 @@ fn gaps_of_any_array_keep_dimensions_apart() {
     assert_eq!(rows(&stacked(OUT, m, n, [7, 0])), m);
 }
 
+/// The stride of a dimension with one element says nothing, and may be any.
+#[test]
+fn results_and_addends_of_one_row_or_column_may_have_any_stride_there() {
+    for strides in [[9, 1], [1, 9], [1, 1], [3, 7], [0, 2]] {
+        for [m, n] in [[1, 1], [1, 5], [2, 1], [5, 1]] {
+            // Elements along the other dimension must not coincide in the result.
+            let [row, column] = strides;
+            let along = if n > 1 { column } else { row };
+            if (m > 1 || n > 1) && along == 0 {
+                continue;
+            }
+            let (a, b) = (tight(0, &[m, 4]), tight(1 << 20, &[4, n]));
+            let out = at(OUT, &[m, n], &strides);
+            check(&a, &b, None, &out);
+            check(&a, &b, Some(&at(1 << 30, &[m, n], &strides)), &out);
+            // The addend's rows coincide, or have gaps.
+            if n == 1 {
+                check(&a, &b, Some(&at(1 << 30, &[m, n], &[0, 1])), &out);
+            }
+            if m == 1 {
+                check(&a, &b, Some(&at(1 << 30, &[m, n], &[2, 1])), &at(OUT, &[m, n], &[9, 1]));
+            }
+        }
+    }
+    // A column without gaps is one line of D, and two columns are lines of two.
+    let major = |n: i64| product(&tight(0, &[2, 4]), &tight(1 << 20, &[4, n])).problem.d_major;
+    assert_eq!((major(1), major(2)), (Major::M, Major::N));
+}
+
 #[test]
 fn products_without_elements_or_depth_are_products() {
     for (a, b) in [([0, 4], [4, 5]), ([3, 4], [4, 0])] {

@@ -330,6 +330,25 @@ mod tests {
         }
     }
 
+    /// Of several kernels with another property, the first and the last are measured, and none twice.
+    #[test]
+    fn kernels_are_taken_from_the_whole_range() {
+        let (base, pool) = base_and_pool(Element::Bf16);
+        for knob in [Knob::TileM, Knob::TileN, Knob::Cluster] {
+            let differs =
+                |other: &&Spec| knob.differs(&base, other) && knob.of(&base, other) == **other;
+            let others: Vec<Spec> = pool.iter().filter(differs).copied().collect();
+            assert!(others.len() > 2, "{knob}");
+            for count in 1..=others.len() {
+                let configs = knob.configs(&base, &others[..count]);
+                let specs: Vec<Spec> = configs.iter().filter_map(|config| config.spec).collect();
+                assert_eq!(specs.len(), count.min(MOST_KERNELS), "{knob}");
+                assert_eq!((specs[0], specs[specs.len() - 1]), (others[0], others[count - 1]));
+                assert!(specs.iter().enumerate().all(|(i, spec)| !specs[..i].contains(spec)));
+            }
+        }
+    }
+
     /// f32 sums are rounded after each product, so that only splits change their order.
     #[test]
     fn splits_along_k_change_bits_and_tiles_do_not() {

@@ -357,6 +357,29 @@ mod tests {
         assert_eq!(features(&path).unwrap().lines().count(), 2);
     }
 
+    /// Two kernels of a race can be compared, and one cannot.
+    #[test]
+    fn races_of_two_kernels_count() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("races.jsonl");
+        let racer = |tile: &str, us: f64| {
+            let kernel = format!("bf16-kk-bf16-{tile}x64-s6-p2-c2x1:whole:8:dependent");
+            format!(r#"{{"kernel":"{kernel}","us":{us:.1}}}"#)
+        };
+        let peer = r#"{"name":"cuBLASLt","us":45.0}"#.to_owned();
+        for (racers, features_of) in [
+            (vec![peer.clone(), racer("128x128", 50.0)], 0),
+            (vec![peer, racer("128x128", 50.0), racer("128x96", 60.0)], 2),
+        ] {
+            let line = format!(
+                r#"{{"run":"race","problem":"bf16 kk 4096x4096x4096","contestants":[{}]}}"#,
+                racers.join(",")
+            );
+            fs::write(&path, line).unwrap();
+            assert_eq!(features(&path).unwrap().lines().count(), 1 + features_of);
+        }
+    }
+
     /// Surveys of earlier schemas ran too briefly. An atlas times one kernel.
     #[test]
     fn surveys_say_whether_the_clock_was_steady() {

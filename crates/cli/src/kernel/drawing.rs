@@ -300,6 +300,20 @@ mod tests {
         assert_eq!(columns.len(), 8);
     }
 
+    /// The tile of a cluster is drawn in a square of 230 pixels, of which each CTA has its part.
+    #[test]
+    fn the_tiles_of_a_cluster_fit_into_their_square() {
+        for (cluster, sides) in [("1x1", [230, 230]), ("2x1", [115, 115]), ("1x2", [115, 115])] {
+            let svg = drawn(&format!("bf16-kk-bf16-128x128x64-s4-w2-c{cluster}")).unwrap();
+            let part = svg.split("<rect ").find(|part| part.contains("y=\"112\"")).unwrap();
+            let number = |name: &str| {
+                let text = part.split(&format!("{name}=\"")).nth(1).unwrap();
+                text.split('"').next().unwrap().parse::<u32>().unwrap()
+            };
+            assert_eq!([number("width"), number("height")], sides, "{cluster}");
+        }
+    }
+
     #[test]
     fn kernels_without_this_tiling_are_refused() {
         for name in ["f64-kn-f64-128x128x16-s6-w2x4-k8", "bf16-mk-bf16-32x24x32-s0-direct1x4"] {

@@ -168,6 +168,22 @@ mod tests {
         (placed.bound(), advice(&placed, &problem, elements, &plan, USUAL_SMS).join("\n"))
     }
 
+    /// One and a half waves of tiles take the time of two.
+    #[test]
+    fn the_idle_part_of_the_last_wave_is_said() {
+        let elements = parse::elements(Dtype::Bf16, None, None, None);
+        let problem = Problem::new(8192, 8192, 8192, Major::K, Major::K);
+        let plan = Plan::best(&problem, &parse::config(elements), USUAL_SMS).unwrap();
+        let said = |waves: f64, split: Split| {
+            of_arithmetic(&Plan { waves, split, ..plan.clone() }, USUAL_SMS).join("\n")
+        };
+        let text = said(1.5, Split::Whole);
+        assert!(text.contains("fill 1.50 waves, so SMs are idle 25 % of the time"), "{text}");
+        for (waves, split) in [(2.0, Split::Whole), (1.95, Split::Whole), (1.5, Split::StreamK)] {
+            assert!(!said(waves, split).contains("waves"), "{waves} {split}");
+        }
+    }
+
     #[test]
     fn advice_fits_what_bounds_a_problem() {
         for (extents, bound, part) in [

@@ -2,6 +2,8 @@
 
 use std::process::{Command, Stdio};
 
+use persistent_gemm::{Dtype, HostMatrix, MatrixLayout};
+
 use crate::common::{finish, line};
 
 #[test]
@@ -232,6 +234,28 @@ fn the_seed_decides_the_matrices() {
     };
     assert_eq!(worst(5), worst(5));
     assert_ne!(worst(5), worst(6));
+}
+
+/// With an alpha of 0, D is C and the bias. Whoever repeats a product elsewhere needs their seeds:
+/// those of A, B, C and the bias are three times the seed, and 0, 1, 2 and 3 more.
+#[test]
+fn matrices_have_the_seeds_that_follow_from_that_of_the_product() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("d.npy");
+    let options = "run --m 3 --n 5 --k 8 --alpha 0 --dtype f32 --backend cpu --seed 7";
+    let run = |more: &str| {
+        let options = format!("{options} {more} --out {}", path.display());
+        line(&options).fine();
+        pgemm_files::read(&path.to_str().unwrap().parse().unwrap()).unwrap().to_f64_vec()
+    };
+    let drawn = |rows: usize, seed: u64| {
+        let layout = MatrixLayout::row_major(rows, 5);
+        let mut matrix = HostMatrix::zeros(layout, Dtype::F32).unwrap();
+        matrix.fill_random(seed);
+        matrix.to_f64_vec()
+    };
+    assert_eq!(run("--beta 1"), drawn(3, 23));
+    assert_eq!(run("--epilogue bias_n"), drawn(1, 24).repeat(3));
 }
 
 #[test]

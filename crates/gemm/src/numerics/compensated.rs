@@ -112,6 +112,15 @@ mod tests {
         sum[0] + lost[0]
     }
 
+    /// With 2^52 products, k times the unit roundoff is a half, and its gamma is 1.
+    #[test]
+    fn the_bound_is_that_of_the_compensation() {
+        assert_eq!(relative_error(0.0), 0.0);
+        assert_eq!(relative_error(2f64.powi(52)), 1.0 + 2f64.powi(-23));
+        let small = relative_error(1024.0);
+        assert!((1024.0 * 2f64.powi(-75)..1025.0 * 2f64.powi(-75)).contains(&small), "{small}");
+    }
+
     #[test]
     fn what_doubles_lose_is_kept() {
         let (third, tiny) = (1.0 / 3.0, 2f64.powi(-70));

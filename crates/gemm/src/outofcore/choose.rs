@@ -265,3 +265,24 @@ fn sizes(extent: usize) -> Vec<usize> {
     sizes.dedup();
     sizes
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The order of groups says nothing if there is one.
+    #[test]
+    fn only_several_groups_are_walked_in_both_directions() {
+        let all = groupings([4096, 3072, 512], [1024, 1024, 512], 2048);
+        let is_one = |blocking: &&Blocking| {
+            let [rows, columns, _] = blocking.grid();
+            blocking.group == [rows, columns]
+        };
+        let (one, several): (Vec<&Blocking>, Vec<&Blocking>) = all.iter().partition(is_one);
+        assert!(!one.is_empty() && one.iter().all(|blocking| !blocking.down_columns));
+        let (down, across): (Vec<&Blocking>, Vec<&Blocking>) =
+            several.iter().copied().partition(|blocking| blocking.down_columns);
+        assert!(!down.is_empty());
+        assert_eq!(down.len(), across.len());
+    }
+}

@@ -58,3 +58,36 @@ impl Rates {
         operations / self.operations_per_second + Self::START
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const RATES: Rates =
+        Rates { up_bytes_per_second: 1e9, down_bytes_per_second: 2e9, operations_per_second: 1e12 };
+
+    #[test]
+    fn products_take_whole_waves_of_tiles() {
+        let wave = (132 * 2 * 128 * 256) as f64 * 64.0 / 1e12;
+        for (m, n, waves) in [
+            (1, 1, 1.0),
+            (128, 256, 1.0),
+            (128, 256 * 132, 1.0),
+            (128, 256 * 132 + 1, 2.0),
+            (129, 256 * 66, 1.0),
+            (257, 256 * 66, 2.0),
+        ] {
+            let seconds = RATES.product([m, n, 64]);
+            let expected = waves * wave + Rates::START;
+            assert!((seconds / expected - 1.0).abs() < 1e-12, "{m}x{n}: {seconds}, not {expected}");
+        }
+    }
+
+    #[test]
+    fn only_short_lines_cost_time_of_their_own() {
+        let bytes = 100 * Rates::LONG_LINE;
+        assert_eq!(RATES.up(bytes, 100), bytes as f64 / 1e9 + Rates::START);
+        let short = bytes as f64 / 2e9 + 101.0 * Rates::LINE + Rates::START;
+        assert_eq!(RATES.down(bytes, 101), short);
+    }
+}

@@ -59,6 +59,25 @@ fn launch_shapes_are_checked() {
     assert!(matches!(found, EmitError::ParameterType { .. }), "{found}");
 }
 
+/// An accumulator group has the sums of 64 rows and of 8 to 256 columns, as wgmma does, in f32 or
+/// in 32-bit integers.
+#[test]
+fn accumulators_are_those_of_an_instruction() {
+    for (ty, registers) in
+        [(Type::F32, 2), (Type::F32, 132), (Type::S32, 0), (Type::F64, 8), (Type::U32, 8)]
+    {
+        let found = error(|k| {
+            k.accumulator(ty, registers);
+        });
+        assert!(matches!(found, EmitError::Accumulator { .. }), "{ty:?} {registers}: {found}");
+    }
+    for (ty, registers) in [(Type::F32, 4), (Type::F32, 128), (Type::S32, 4), (Type::B32, 64)] {
+        let mut k = Ops::new("whole", 1);
+        k.accumulator(ty, registers);
+        emit(&k.finish()).unwrap();
+    }
+}
+
 #[test]
 fn broken_structure_is_found() {
     let undefined = error(|k| {

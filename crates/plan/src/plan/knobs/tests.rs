@@ -1,6 +1,7 @@
 use pgemm_ir::Element;
-use pgemm_kernels::Cluster;
+use pgemm_kernels::{Cluster, SpecError, ThreadTile, Tile, Warps};
 
+use super::is_beyond_limits;
 use crate::{Config, Major, Plan, Problem, Split};
 
 fn plans(config: &Config, extents: [usize; 3]) -> crate::error::Result<Vec<Plan>> {
@@ -143,4 +144,23 @@ fn knobs_of_f32_make_a_spec_or_say_what_is_possible() {
         let text = refused(config);
         assert!(text.contains(part), "{text}");
     }
+}
+
+/// A tile is too large if the nearest one is smaller along an axis, and not if it is as large.
+#[test]
+fn only_longer_sides_are_beyond_the_limits() {
+    let tile = Tile { m: 96, n: 96, k: 16 };
+    for (m, n, beyond) in
+        [(96, 96, false), (96, 128, false), (128, 96, false), (64, 128, true), (128, 64, true)]
+    {
+        let (thread, warps) = (ThreadTile { m: 8, n: 8 }, Warps { m: 2, n: 2 });
+        let error = SpecError::Extents { tile, thread, warps, nearest: Tile { m, n, ..tile } };
+        assert_eq!(is_beyond_limits(&error), beyond, "{m}x{n}");
+    }
+    assert!(!is_beyond_limits(&SpecError::Knob {
+        knob: "tile_m",
+        requested: 64,
+        limit: "64".into(),
+        nearest: 64,
+    }));
 }
