@@ -10,6 +10,7 @@ use persistent_gemm::head::{Head, ResultsKind};
 use persistent_gemm::host::HostOperands;
 use persistent_gemm::outofcore::{Budget, LinkSpeed, Rates, Report};
 use persistent_gemm::{Error, Gemm, HostMatrix, Operands, Result};
+use pgemm_ir::Format;
 use pgemm_plan::{Config, Problem};
 use serde::Serialize;
 
@@ -46,7 +47,8 @@ pub struct OutOfCoreRow {
     pub expected_seconds: f64,
     /// Elements of D that were compared with dot products in binary64.
     pub sampled: usize,
-    /// The largest error among them, as a part of the sum of the products' magnitudes.
+    /// The largest error among them, without what rounding to D's type explains, as a part of the
+    /// sum of the products' magnitudes.
     pub worst_error: f64,
 }
 
@@ -185,12 +187,17 @@ pub fn out_of_core(
     })
 }
 
-/// Compares some elements of D, from all parts of it, with dot products in binary64.
+/// Compares some elements of D, from all parts of it, with dot products in binary64. Where sums are
+/// short, D's rounding is most of the error, so half the distance of its neighbours is no error.
 fn sample(problem: &Problem, operands: HostOperands<'_>, d: &HostMatrix) -> (usize, f64) {
     const SAMPLES: usize = 64;
     let Problem { m, n, k, alpha, beta, .. } = *problem;
     let Operands { a, b, c, .. } = operands;
     let value = |matrix: &HostMatrix, row, column| matrix.get(row, column).unwrap_or(f64::NAN);
+    let rounding = match d.dtype().format() {
+        Format::Float(format) => 0.5f64.powi(format.mantissa_bits as i32 + 1),
+        Format::Integer { .. } => 0.0,
+    };
     let mut worst = 0f64;
     for sample in 0..SAMPLES {
         // Strides that share no factor with usual extents.
@@ -202,9 +209,43 @@ fn sample(problem: &Problem, operands: HostOperands<'_>, d: &HostMatrix) -> (usi
             magnitudes += product.abs();
         }
         let of_c = c.map_or(0.0, |c| beta * value(c, row, column));
-        let error = (value(d, row, column) - (alpha * sum + of_c)).abs();
+        let exact = alpha * sum + of_c;
+        let error = (value(d, row, column) - exact).abs() - rounding * exact.abs();
         let part = error / (alpha.abs() * magnitudes + of_c.abs());
         worst = if part.is_nan() { f64::INFINITY } else { worst.max(part) };
     }
     (SAMPLES, worst)
+}
+
+#[cfg(test)]
+mod tests {
+    use persistent_gemm::{Dtype, Major};
+
+    use super::*;
+
+    /// This is a regression test. Right products of a small depth were called wrong, since D's
+    /// rounding was taken for an error of the sums.
+    #[test]
+    fn only_errors_beyond_the_rounding_of_d_count() {
+        let problem = Problem::new(40, 50, 16, Major::K, Major::N);
+        let normal = |layout, seed| {
+            let mut matrix = HostMatrix::zeros(layout, Dtype::Bf16).unwrap();
+            matrix.fill_normal(seed);
+            matrix
+        };
+        let (a, b) = (normal(problem.a_layout(), 1), normal(problem.b_layout(), 2));
+        let product = |row, column| -> f64 {
+            (0..16).map(|k| a.get(row, k).unwrap() * b.get(k, column).unwrap()).sum()
+        };
+        for dtype in [Dtype::Bf16, Dtype::F16, Dtype::F32] {
+            let sampled = |factor: f64| {
+                let mut d = HostMatrix::zeros(problem.d_layout(), dtype).unwrap();
+                d.fill_with(|row, column| factor * product(row, column));
+                sample(&problem, Operands::new(&a, &b), &d)
+            };
+            assert_eq!(sampled(1.0), (64, 0.0), "{dtype}");
+            assert!(sampled(1.02).1 > 1e-3, "{dtype}");
+            assert!(sampled(f64::NAN).1 == f64::INFINITY, "{dtype}");
+        }
+    }
 }

@@ -1,6 +1,6 @@
 //! Programs in C and C++ that use the header and are linked with the library. Compilers that are
 //! not there are passed over; with `PGEMM_REQUIRE_CC=1` it is a failure if there is none. No program
-//! here sees a GPU.
+//! here sees a GPU, and an example computes on the emulated device.
 
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -136,5 +136,36 @@ fn cpp_programs_link_and_get_exceptions() {
     for compiler in compilers(["g++", "clang++"]) {
         run(compiler, &CPP, "api.cpp");
         run(compiler, &CPP, "snippet.cpp");
+    }
+}
+
+/// A batch of products with C, whose elements the program compares with its own.
+#[test]
+fn an_example_computes_on_the_emulated_device() {
+    let examples = folder().join("../../examples");
+    for compiler in compilers(["gcc", "clang"]) {
+        let work = tempfile::tempdir().unwrap();
+        let (executable, library) = (work.path().join("program"), library());
+        succeeds(
+            Command::new(compiler)
+                .args(C)
+                .args(["-Werror", "-D_POSIX_C_SOURCE=200809L", "-I"])
+                .arg(folder().join("include"))
+                .arg(examples.join("batch_demo.c"))
+                .arg("-o")
+                .arg(&executable)
+                .arg("-L")
+                .arg(&library)
+                .args(["-lpersistent_gemm", "-pthread", "-ldl", "-lm"]),
+        );
+        let driver = pgemm_emulated_driver::folder().unwrap();
+        let paths = std::env::join_paths([driver.path(), library.as_path()]).unwrap();
+        let run = succeeds(
+            Command::new(&executable)
+                .env("LD_LIBRARY_PATH", paths)
+                .env("PGEMM_CACHE_DIR", work.path()),
+        );
+        let said = String::from_utf8_lossy(&run.stdout).into_owned();
+        assert!(said.contains(": 0 of 72000 elements are wrong"), "{said}");
     }
 }

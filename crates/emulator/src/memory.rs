@@ -33,6 +33,12 @@ pub enum MemoryError {
         /// The first byte that was never written.
         address: u64,
     },
+    /// No allocation begins there, or it was freed.
+    #[error("no allocation begins at {address:#x}: free an address of Memory, and only once")]
+    NoAllocation {
+        /// The address.
+        address: u64,
+    },
 }
 
 struct Allocation {
@@ -41,6 +47,7 @@ struct Allocation {
     /// One bit per byte.
     initialised: Vec<u64>,
     permission: Permission,
+    freed: bool,
 }
 
 /// The global memory that a launch works on.
@@ -85,8 +92,27 @@ impl Memory {
             initialised: vec![if initialised { u64::MAX } else { 0 }; words],
             data,
             permission,
+            freed: false,
         });
         (self.allocations.len() as u64) << ADDRESS_BITS
+    }
+
+    /// Frees an allocation. No other one will have its addresses, so that later accesses are found
+    /// to be out of bounds.
+    ///
+    /// # Errors
+    /// [`MemoryError::NoAllocation`] if none begins at this address, or it was freed.
+    pub fn free(&mut self, address: u64) -> Result<(), MemoryError> {
+        let begins = address.is_multiple_of(1 << ADDRESS_BITS);
+        let index = (address >> ADDRESS_BITS).checked_sub(1).filter(|_| begins);
+        let allocation = index.and_then(|index| self.allocations.get_mut(index as usize));
+        let Some(allocation) = allocation.filter(|allocation| !allocation.freed) else {
+            return Err(MemoryError::NoAllocation { address });
+        };
+        allocation.freed = true;
+        allocation.data = Vec::new();
+        allocation.initialised = Vec::new();
+        Ok(())
     }
 
     /// Reads `bytes` bytes; all of them must have been written.
@@ -179,6 +205,9 @@ impl fmt::Display for Description<'_> {
         write!(f, "{:#x}", self.address)?;
         let index = (self.address >> ADDRESS_BITS).checked_sub(1).map(|index| index as usize);
         match index.and_then(|index| self.memory.allocations.get(index)) {
+            Some(allocation) if allocation.freed => {
+                write!(f, " (in '{}', which was freed)", allocation.name)
+            }
             Some(allocation) => write!(
                 f,
                 " ('{}' + {}, of {} bytes)",
@@ -209,6 +238,23 @@ mod tests {
             memory.read(address + 100, 50),
             Err(MemoryError::Uninitialised { address: address + 133 })
         );
+    }
+
+    #[test]
+    fn memory_is_freed_once_and_its_addresses_are_not_used_again() {
+        let mut memory = Memory::new();
+        let (a, b) = (memory.allocate("a", 64), memory.allocate("b", 64));
+        let refused = |address| Err(MemoryError::NoAllocation { address });
+        for address in [0, a + 1, a + (8 << ADDRESS_BITS), u64::MAX] {
+            assert_eq!(memory.free(address), refused(address));
+        }
+        assert_eq!(memory.free(a), Ok(()));
+        assert_eq!(memory.free(a), refused(a));
+        assert!(memory.read_raw(a, 1).is_err() && memory.write(a, &[1]).is_err());
+        assert!(memory.describe(a + 5).to_string().ends_with("(in 'a', which was freed)"));
+        let c = memory.allocate("c", 64);
+        assert!(c != a && c != b);
+        memory.write(b, &[1; 64]).unwrap();
     }
 
     #[test]

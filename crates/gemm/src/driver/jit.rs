@@ -28,7 +28,8 @@ const LOG_BYTES: usize = 64 << 10;
 /// large tiles spill.
 ///
 /// # Errors
-/// [`Error::Jit`] with the compiler's log if it rejects the PTX.
+/// [`Error::Jit`] with the compiler's log if it rejects the PTX. [`Error::Driver`] if there is no
+/// log, because the call fails for another reason.
 pub fn compile(device: &Device, ptx: &str) -> Result<(Module, ResourceReport)> {
     let driver = device.driver();
     // The driver reads PTX up to a zero byte, so one in the middle would cut it short in silence.
@@ -68,6 +69,10 @@ pub fn compile(device: &Device, ptx: &str) -> Result<(Module, ResourceReport)> {
     if code != SUCCESS {
         let error = text(&error);
         let log = if error.is_empty() { info } else { error };
+        if log.is_empty() {
+            // The compiler has not even begun, as after a fault of an earlier kernel.
+            return Err(driver.error("cuModuleLoadDataEx", code));
+        }
         return Err(Error::Jit { code, name: driver.name(code), log });
     }
     Ok((Module::from_raw(device, raw), ResourceReport::parse(&info)))

@@ -1,7 +1,11 @@
 //! The hardware tests. Without a Hopper GPU each says `SKIPPED` and passes; with
 //! `PGEMM_REQUIRE_GPU=1` that is a failure. One binary, which is what a GPU box without Rust gets.
+//! The tests in `tests/device` run on the emulated device too.
 
 mod behind;
+mod budget;
+#[path = "../device/check.rs"]
+mod check;
 mod device;
 mod driver;
 mod engine;
@@ -9,18 +13,33 @@ mod engine_beside;
 mod engine_epilogues;
 mod engine_told;
 mod epilogue;
+#[path = "../device/epilogues.rs"]
+mod epilogues;
+mod forgotten;
 mod gated;
 mod gemm;
 mod host_cost;
+#[path = "../device/interop.rs"]
 mod interop;
+#[path = "../device/layouts.rs"]
 mod layouts;
+#[path = "../device/memory.rs"]
+mod memory;
+#[path = "../device/operands.rs"]
 mod operands;
+#[path = "../device/outofcore.rs"]
 mod outofcore;
+#[path = "../device/packs.rs"]
+mod packs;
+#[path = "../device/products.rs"]
+mod products;
 mod run;
 #[path = "../common/specials/mod.rs"]
 mod special_values;
 mod specials;
+#[path = "../device/split.rs"]
 mod split;
 mod stress;
 mod terms;
+#[path = "../device/workspaces.rs"]
 mod workspaces;

@@ -9,7 +9,7 @@ use persistent_gemm::{
 };
 use pgemm_kernels::Spec;
 
-use crate::device::device;
+use crate::device::{by_device, device};
 
 /// Small integers that look random.
 fn integer(seed: usize, index: usize) -> i32 {
@@ -123,7 +123,11 @@ impl Case {
 /// Problems that lie in every way.
 fn problems() -> Vec<Problem> {
     let mut problems = vec![];
-    for (m, n, k) in [(1, 1, 1), (130, 257, 67), (300, 65, 515), (7, 129, 1000), (513, 40, 33)] {
+    let extents = by_device(
+        &[(1, 1, 1), (130, 257, 67), (300, 65, 515), (7, 129, 1000), (513, 40, 33)][..],
+        &[(1, 1, 1), (66, 37, 67)],
+    );
+    for &(m, n, k) in extents {
         for (a, b) in
             [(Major::K, Major::K), (Major::K, Major::N), (Major::M, Major::K), (Major::M, Major::N)]
         {
@@ -137,6 +141,14 @@ fn problems() -> Vec<Problem> {
     problems
 }
 
+/// Elements between the buffers' starts and the matrices A, B, C and D.
+fn offsets() -> &'static [[usize; 4]] {
+    by_device(
+        &[[0; 4], [1, 0, 0, 1], [0, 5, 3, 2], [15, 16, 1, 4]],
+        &[[0, 5, 3, 2], [15, 16, 1, 4]],
+    )
+}
+
 fn gemm(device: &Device) -> Gemm {
     Gemm::create(device, Config::new(Dtype::S8)).unwrap()
 }
@@ -146,7 +158,7 @@ fn matrices_may_lie_anywhere() {
     let Some(device) = device("matrices_may_lie_anywhere") else { return };
     let (gemm, stream) = (gemm(&device), Stream::new(&device).unwrap());
     for (index, problem) in problems().into_iter().enumerate() {
-        for off in [[0; 4], [1, 0, 0, 1], [0, 5, 3, 2], [15, 16, 1, 4]] {
+        for &off in offsets() {
             let case = Case::new(&stream, problem, index, off);
             // What was prepared for aligned operands is prepared anew for others.
             gemm.prepare(&problem).unwrap();
@@ -189,17 +201,17 @@ fn threads_load_operands_from_anywhere() {
     });
     let Some(device) = device("threads_load_operands_from_anywhere") else { return };
     let stream = Stream::new(&device).unwrap();
+    let extents = by_device(
+        &[(1, 40, 67), (130, 257, 67), (300, 65, 515), (7, 129, 1000), (513, 40, 33)][..],
+        &[(66, 70, 130)],
+    );
     for (types, majors, name, spec) in kernels {
         let gemm = Gemm::create(&device, Config::for_spec(spec)).unwrap();
-        for (rows, columns, depth) in
-            [(1, 40, 67), (130, 257, 67), (300, 65, 515), (7, 129, 1000), (513, 40, 33)]
-        {
+        for &(rows, columns, depth) in extents {
             let d_major = if name.contains("m-f32") { m } else { n };
             let problem = Problem::new(rows, columns, depth, majors.0, majors.1);
             let problem = problem.with_d_major(d_major).with_alpha(2.0).with_beta(-1.0);
-            for (seed, off) in
-                [[0; 4], [1, 0, 0, 1], [0, 5, 3, 2], [15, 16, 1, 4]].iter().enumerate()
-            {
+            for (seed, off) in offsets().iter().enumerate() {
                 let case = Case::of(types, &stream, problem, seed, *off);
                 case.run(&gemm, stream.as_ref())
                     .unwrap_or_else(|error| panic!("{name} {problem:?}: {error}"));
@@ -213,14 +225,17 @@ fn threads_load_operands_from_anywhere() {
 fn streams_that_run_at_once_have_operands_of_their_own() {
     let Some(device) = device("streams_that_run_at_once") else { return };
     let gemm = gemm(&device);
-    let problem = Problem::new(1000, 900, 1100, Major::M, Major::N);
+    let problem = by_device(
+        Problem::new(1000, 900, 1100, Major::M, Major::N),
+        Problem::new(200, 120, 150, Major::M, Major::N),
+    );
     let streams: Vec<Stream> = (0..3).map(|_| Stream::new(&device).unwrap()).collect();
     let cases: Vec<Case> = streams
         .iter()
         .enumerate()
         .map(|(index, stream)| Case::new(stream, problem, 10 * index, [0; 4]))
         .collect();
-    for _ in 0..20 {
+    for _ in 0..by_device(20, 2) {
         for (case, stream) in cases.iter().zip(&streams) {
             case.run(&gemm, stream.as_ref()).unwrap();
         }
@@ -235,7 +250,10 @@ fn streams_that_run_at_once_have_operands_of_their_own() {
 fn graphs_lay_operands_out_each_time_they_are_replayed() {
     let Some(device) = device("graphs_lay_operands_out") else { return };
     let (gemm, stream) = (gemm(&device), Stream::new(&device).unwrap());
-    let problem = Problem::new(300, 400, 500, Major::K, Major::N);
+    let problem = by_device(
+        Problem::new(300, 400, 500, Major::K, Major::N),
+        Problem::new(100, 140, 200, Major::K, Major::N),
+    );
     let mut case = Case::new(&stream, problem, 5, [0; 4]);
     gemm.prepare(&problem).unwrap();
     let pointers = case.pointers();

@@ -8,7 +8,7 @@ use std::time::Duration;
 use persistent_gemm::driver::{Device, Graph, Stream, StreamRef};
 use persistent_gemm::{Config, Dtype, Gemm, Major, Prepared, Problem, RunRequest, Split};
 
-use crate::device::device;
+use crate::device::{by_device, device};
 use crate::operands::{Fill, MatrixSet};
 
 /// Results in f32, where another order of the sum shows.
@@ -17,17 +17,23 @@ fn config(split: Split) -> Config {
 }
 
 fn problem() -> Problem {
-    Problem::new(384, 520, 4096, Major::K, Major::K)
+    by_device(
+        Problem::new(384, 520, 4096, Major::K, Major::K),
+        Problem::new(120, 264, 512, Major::K, Major::K),
+    )
 }
 
 /// A few rows, as when tokens are decoded.
 fn decode() -> Problem {
-    Problem::new(8, 4096, 4096, Major::K, Major::K)
+    by_device(
+        Problem::new(8, 4096, 4096, Major::K, Major::K),
+        Problem::new(8, 256, 512, Major::K, Major::K),
+    )
 }
 
 /// One or a few tiles that many CTAs have parts of.
 fn deep() -> Problem {
-    Problem::new(136, 200, 40000, Major::M, Major::N)
+    Problem::new(136, 200, by_device(40_000, 4000), Major::M, Major::N)
 }
 
 /// The same with large tiles. The planner's own pick for stream-K may have as many tiles as run at
@@ -43,7 +49,8 @@ fn cases() -> [(Config, Problem); 5] {
         (large(Split::StreamK), problem()),
         (config(Split::SplitK(4)), problem()),
         (swapped, decode()),
-        (config(Split::StreamK), deep()),
+        // The planner's own pick for few SMs has a tile for each.
+        (by_device(config(Split::StreamK), large(Split::StreamK)), deep()),
         (config(Split::SplitK(50)), deep()),
     ]
 }
@@ -70,6 +77,14 @@ fn run(gemm: &Gemm, prepared: &Prepared, operands: &MatrixSet, stream: StreamRef
         .unwrap();
 }
 
+/// A product of so many rows, fewer on the emulated device.
+fn noise(rows: usize) -> Problem {
+    by_device(
+        Problem::new(rows, 3072, 512, Major::K, Major::K),
+        Problem::new(rows / 16, 128, 64, Major::K, Major::K),
+    )
+}
+
 /// Another stream with more work than the device has room for.
 struct Noise {
     gemm: Gemm,
@@ -81,8 +96,7 @@ impl Noise {
     fn new(device: &Device) -> Noise {
         let stream = Stream::new(device).unwrap();
         let config = Config::new(Dtype::Bf16);
-        let problem = Problem::new(2048, 3072, 512, Major::K, Major::K);
-        let operands = MatrixSet::new(&config, &problem, Fill::Integers, 77, &stream);
+        let operands = MatrixSet::new(&config, &noise(2048), Fill::Integers, 77, &stream);
         Noise { gemm: Gemm::create(device, config).unwrap(), operands, stream }
     }
 
@@ -90,7 +104,7 @@ impl Noise {
     /// changing times.
     fn go_on(&self, round: usize) {
         for m in [2048, 128 << (round % 4), 640] {
-            let problem = Problem::new(m, 3072, 512, Major::K, Major::K);
+            let problem = noise(m);
             let (pointers, stream) = (self.operands.pointers(), self.stream.as_ref());
             // SAFETY: as in `run`; fewer rows than the operands have.
             unsafe { self.gemm.run_at(&problem, &pointers, stream) }.unwrap();
@@ -100,7 +114,7 @@ impl Noise {
 
 #[test]
 fn captures_replayed_at_once_do_not_share_a_workspace() {
-    const RUNS: usize = 8;
+    let runs = by_device(8, 2);
     let Some(device) = device("captures_replayed_at_once") else { return };
     for split in [Split::SplitK(4), Split::StreamK] {
         // Half of the device each, so that both are there at once; tiles too few for it, so that
@@ -120,7 +134,7 @@ fn captures_replayed_at_once_do_not_share_a_workspace() {
         let before = prepared.workspace_bytes();
         let mut graphs = [0, 1].map(|index: usize| {
             let record = |stream: StreamRef<'_>| {
-                (0..RUNS).for_each(|_| run(&gemm, &prepared, &operands[index], stream));
+                (0..runs).for_each(|_| run(&gemm, &prepared, &operands[index], stream));
                 Ok(())
             };
             // SAFETY: problem and operands outlive the graph's last replay, which is waited for.
@@ -128,7 +142,7 @@ fn captures_replayed_at_once_do_not_share_a_workspace() {
         });
         // One for the eager runs, and one for each capture.
         assert_eq!(prepared.workspace_bytes(), 3 * before);
-        for round in 0..50 {
+        for round in 0..by_device(50, 2) {
             for (operands, stream) in operands.iter_mut().zip(&streams) {
                 operands.poison(stream.as_ref());
             }
@@ -145,7 +159,7 @@ fn captures_replayed_at_once_do_not_share_a_workspace() {
 
 #[test]
 fn workspaces_of_graphs_that_are_gone_are_used_again() {
-    const CAPTURES: u64 = 24;
+    let captures = by_device(24, 6);
     let Some(device) = device("workspaces_of_graphs_that_are_gone") else { return };
     let config = config(Split::SplitK(4));
     let (gemm, prepared) = prepare(&device, config.clone(), &problem());
@@ -154,7 +168,7 @@ fn workspaces_of_graphs_that_are_gone_are_used_again() {
     run(&gemm, &prepared, &operands, stream.as_ref());
     let eager = operands.result(stream.as_ref());
     let each = prepared.workspace_bytes();
-    for _ in 0..CAPTURES {
+    for _ in 0..captures {
         let record = |stream: StreamRef<'_>| {
             run(&gemm, &prepared, &operands, stream);
             Ok(())
@@ -170,7 +184,7 @@ fn workspaces_of_graphs_that_are_gone_are_used_again() {
         sleep(Duration::from_millis(20));
     }
     let held = prepared.workspace_bytes() / each;
-    assert!(held < CAPTURES / 2, "{held} workspaces after {CAPTURES} captures, one at a time");
+    assert!(held < captures / 2, "{held} workspaces after {captures} captures, one at a time");
 }
 
 #[test]
@@ -185,7 +199,7 @@ fn sums_have_one_order_whatever_else_runs() {
         let first = operands.result(stream.as_ref());
         let comparison = operands.compare(&first);
         assert!(comparison.passed, "{config:?} {problem:?}\n{comparison}");
-        for round in 0..100 {
+        for round in 0..by_device(100, 2) {
             operands.poison(stream.as_ref());
             noise.go_on(round);
             run(&gemm, &prepared, &operands, stream.as_ref());
@@ -207,7 +221,7 @@ fn sums_in_any_order_are_right() {
         assert!(prepared.plan().unordered, "{:?}", prepared.plan());
         for fill in [Fill::Normal, Fill::Integers] {
             let mut operands = MatrixSet::new(&config, &problem, fill, 7, &stream);
-            for round in 0..10 {
+            for round in 0..by_device(10, 1) {
                 operands.poison(stream.as_ref());
                 noise.go_on(round);
                 run(&gemm, &prepared, &operands, stream.as_ref());
@@ -219,7 +233,7 @@ fn sums_in_any_order_are_right() {
 
 #[test]
 fn threads_and_streams_share_one_split_problem() {
-    const STREAMS: u64 = 4;
+    let streams = by_device(4, 2);
     let Some(device) = device("threads_and_streams_share") else { return };
     for split in [Split::SplitK(4), Split::StreamK] {
         let config = large(split);
@@ -229,25 +243,26 @@ fn threads_and_streams_share_one_split_problem() {
             for thread in 0..4 {
                 let (gemm, prepared, config, device) = (&gemm, &prepared, &config, &device);
                 scope.spawn(move || {
-                    let mut sets: Vec<(Stream, MatrixSet)> = (0..STREAMS)
+                    let mut sets: Vec<(Stream, MatrixSet)> = (0..streams)
                         .map(|index| {
                             let stream = Stream::new(device).unwrap();
-                            let seed = thread * STREAMS + index;
+                            let seed = thread * streams + index;
                             let fill = Fill::Integers;
                             let operands = MatrixSet::new(config, &problem(), fill, seed, &stream);
                             (stream, operands)
                         })
                         .collect();
-                    for _ in 0..5 {
+                    for _ in 0..by_device(5, 1) {
                         for (stream, operands) in &mut sets {
                             operands.poison(stream.as_ref());
-                            (0..10).for_each(|_| run(gemm, prepared, operands, stream.as_ref()));
+                            (0..by_device(10, 1))
+                                .for_each(|_| run(gemm, prepared, operands, stream.as_ref()));
                         }
                         sets.iter().for_each(|(stream, operands)| operands.check(stream.as_ref()));
                     }
                 });
             }
         });
-        assert_eq!(prepared.workspace_bytes(), 4 * STREAMS * each, "one for each stream");
+        assert_eq!(prepared.workspace_bytes(), 4 * streams * each, "one for each stream");
     }
 }

@@ -1,0 +1,203 @@
+//! Kernels by their PTX. The name of the entry says which kernel it is; the kernel is built from
+//! it, and its PTX must be the given one, so that what runs is what would run on a GPU.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use pgemm_ir::{Kernel, SM_SMEM_BYTES, SM_THREADS, SYSTEM_SMEM_BYTES};
+use pgemm_kernels::{
+    ArithmeticProbe, GemmKernel, ProbeKernel, ProbeSpec, RepackKernel, RepackSpec, Spec,
+    empty_kernel,
+};
+
+/// A kernel of the library.
+#[derive(Debug)]
+pub(crate) struct Loaded {
+    pub(crate) kernel: Kernel,
+    /// Whether it runs until the host tells it to end.
+    pub(crate) resident: bool,
+}
+
+impl Loaded {
+    /// CTAs that are on an SM at once, with so much shared memory each.
+    pub(crate) fn ctas_per_sm(&self, smem_bytes: u32) -> u32 {
+        let by_smem = SM_SMEM_BYTES / (smem_bytes + SYSTEM_SMEM_BYTES);
+        let by_threads = SM_THREADS / self.kernel.threads().max(1);
+        // Its registers are chosen for so many.
+        by_smem.min(by_threads).min(self.kernel.ctas_per_sm)
+    }
+}
+
+/// A loaded module.
+pub(crate) struct Module {
+    pub(crate) kernel: Arc<Loaded>,
+    /// The handle of its kernel, once somebody has asked for it.
+    pub(crate) function: Option<usize>,
+}
+
+/// A kernel as its handle shows it.
+pub(crate) struct Function {
+    pub(crate) kernel: Arc<Loaded>,
+    /// The most dynamic shared memory that a launch may have.
+    pub(crate) most_smem_bytes: u32,
+}
+
+/// All kernels that were ever loaded, by their PTX.
+#[derive(Default)]
+pub(crate) struct Kernels(HashMap<String, Arc<Loaded>>);
+
+impl Kernels {
+    /// The kernel of a PTX module, and whether it is new.
+    ///
+    /// # Errors
+    /// Why there is none.
+    pub(crate) fn of(&mut self, ptx: &str) -> Result<(Arc<Loaded>, bool), String> {
+        // Comments at the end of the text make texts different for drivers that cache code.
+        let mut lines = ptx.trim_end();
+        while let Some((before, last)) = lines.rsplit_once('\n')
+            && last.starts_with("//")
+        {
+            lines = before.trim_end();
+        }
+        let is_new = !self.0.contains_key(ptx);
+        if let Some(found) = self.0.get(lines) {
+            let found = found.clone();
+            self.0.insert(ptx.to_owned(), found.clone());
+            return Ok((found, is_new));
+        }
+        let name = entry(lines).ok_or("line 1: there is no `.visible .entry`")?;
+        let kernel = by_name(name).ok_or_else(|| format!("no kernel has the name {name}"))?;
+        let expected = pgemm_ptx::emit(&kernel.kernel).map_err(|error| error.to_string())?;
+        let expected = expected.trim_end();
+        if expected != lines {
+            let differs = |(found, wanted): &(&str, &str)| found != wanted;
+            let pairs = lines.lines().zip(expected.lines());
+            let line = 1 + pairs.take_while(|pair| !differs(pair)).count();
+            return Err(format!("line {line} is not that of the kernel {name}"));
+        }
+        let kernel = Arc::new(kernel);
+        self.0.insert(lines.to_owned(), kernel.clone());
+        self.0.insert(ptx.to_owned(), kernel.clone());
+        Ok((kernel, is_new))
+    }
+}
+
+/// The name of the entry of a PTX module.
+fn entry(ptx: &str) -> Option<&str> {
+    let (_, after) = ptx.split_once(".visible .entry ")?;
+    Some(after.split_once('(')?.0)
+}
+
+/// The kernel whose entry has this name.
+fn by_name(name: &str) -> Option<Loaded> {
+    let launched = |kernel| Some(Loaded { kernel, resident: false });
+    if let Some(parts) = name.strip_prefix("gemm_") {
+        let parts: Vec<&str> = parts.split('_').collect();
+        return spec(&parts, name);
+    }
+    if let Some(spec) = RepackSpec::all().find(|spec| spec.name() == name) {
+        return launched(RepackKernel::build(spec).ok()?.kernel);
+    }
+    if let Some(element) = name.strip_prefix("arithmetic_") {
+        return launched(ArithmeticProbe::build(element.parse().ok()?).ok()?.kernel);
+    }
+    if let Some(parts) = name.strip_prefix("probe_") {
+        let (parts, checksums) = match parts.strip_suffix("_sums") {
+            Some(parts) => (parts, true),
+            None => (parts, false),
+        };
+        let (box_bytes, stages) = parts.split_once("_s")?;
+        let (box_bytes, stages) = (box_bytes.parse().ok()?, stages.parse().ok()?);
+        return launched(
+            ProbeKernel::build(ProbeSpec { box_bytes, stages, checksums }).ok()?.kernel,
+        );
+    }
+    (name == "empty").then(|| launched(empty_kernel().ok()?))?
+}
+
+/// The kernel of a spec, by the parts of its entry's name. That has `_` in place of each `-` and
+/// `.`, so the marks that can be there are tried.
+fn spec(parts: &[&str], entry: &str) -> Option<Loaded> {
+    let mut names = vec![String::new()];
+    for (index, part) in parts.iter().enumerate() {
+        let before = index.checked_sub(1).map(|before| parts[before]);
+        // The operands may have two types, and an epilogue has names of its own.
+        let in_epilogue = parts[..index].iter().skip(4).any(|part| part.starts_with('e'));
+        let marks: &[&str] = match before {
+            None => &[""],
+            Some("gated" | "threads") => &["_"],
+            Some(_) if in_epilogue => &["-", "_", "."],
+            Some(_) if index == 1 => &["-", "_"],
+            Some(_) => &["-"],
+        };
+        let extended = names.iter().flat_map(|name| marks.iter().map(move |mark| (name, mark)));
+        names = extended.map(|(name, mark)| format!("{name}{mark}{part}")).collect();
+    }
+    let built = names.into_iter().filter_map(|name| {
+        let spec: Spec = name.parse().ok()?;
+        let kernel = GemmKernel::build(&spec).ok()?.kernel;
+        Some(Loaded { kernel, resident: spec.is_resident() })
+    });
+    built.into_iter().find(|loaded| loaded.kernel.name == entry)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn emitted(kernel: &Kernel) -> String {
+        pgemm_ptx::emit(kernel).unwrap()
+    }
+
+    #[test]
+    fn kernels_are_found_by_the_names_of_their_entries() {
+        let specs = [
+            "bf16-kn-bf16-64x64x64-s4-w1-c1x1",
+            "e4m3_e5m2-kk-f32-64x64x128-s4-w1-c1x1-p128",
+            "bf16-kk-bf16-64x64x64-s4-w1-c2x1-gated_n-ebias_n.silu",
+            "bf16-kk-bf16-64x64x64-s4-w1-c1x1-threads_ab-erelu",
+            "bf16-mk-bf16-32x24x32-s0-direct1x4",
+            "tf32x3-kk-f32-64x64x32-s3-w1-c1x1",
+            "f64-kn-f64-64x64x16-s4-w2x2-k8",
+        ];
+        let mut kernels = Kernels::default();
+        for name in specs {
+            let spec: Spec = name.parse().unwrap();
+            let kernel = GemmKernel::build(&spec).unwrap().kernel;
+            let (found, is_new) = kernels.of(&emitted(&kernel)).unwrap();
+            assert!(found.kernel == kernel && !found.resident && is_new, "{name}");
+        }
+        for spec in RepackSpec::all() {
+            let kernel = RepackKernel::build(spec).unwrap().kernel;
+            assert!(kernels.of(&emitted(&kernel)).unwrap().0.kernel == kernel, "{}", spec.name());
+        }
+        let probe = ProbeSpec { box_bytes: 4096, stages: 8, checksums: true };
+        let others = [
+            empty_kernel().unwrap(),
+            ProbeKernel::build(probe).unwrap().kernel,
+            ProbeKernel::build(ProbeSpec { checksums: false, ..probe }).unwrap().kernel,
+            ArithmeticProbe::build(pgemm_ir::Element::Bf16).unwrap().kernel,
+        ];
+        for kernel in others {
+            assert!(kernels.of(&emitted(&kernel)).unwrap().0.kernel == kernel, "{}", kernel.name);
+        }
+    }
+
+    #[test]
+    fn other_code_is_refused() {
+        let text = emitted(&empty_kernel().unwrap());
+        let mut kernels = Kernels::default();
+        let refused = |kernels: &mut Kernels, text: &str| kernels.of(text).unwrap_err();
+        assert!(refused(&mut kernels, ".version 8.3\n").contains("line 1"));
+        let other = refused(&mut kernels, &text.replace("empty", "full"));
+        assert!(other.contains("no kernel has the name full"), "{other}");
+        let changed = refused(&mut kernels, &text.replace("ret;", "exit;"));
+        assert!(changed.starts_with("line ") && changed.ends_with("kernel empty"), "{changed}");
+        let longer = refused(&mut kernels, &format!("{text}.visible .entry more()\n"));
+        assert!(longer.ends_with("kernel empty"), "{longer}");
+        // A comment makes another text of the same code.
+        assert!(kernels.of(&text).unwrap().1);
+        assert!(!kernels.of(&text).unwrap().1);
+        assert!(kernels.of(&format!("{text}\n// 1.2\n")).unwrap().1);
+    }
+}
