@@ -154,7 +154,8 @@ mod tests {
         let specs = [
             "bf16-kn-bf16-64x64x64-s4-w1-c1x1",
             "e4m3_e5m2-kk-f32-64x64x128-s4-w1-c1x1-p128",
-            "bf16-kk-bf16-64x64x64-s4-w1-c2x1-gated_n-ebias_n.silu",
+            "bf16-kk-bf16-128x64x64-s4-w2-c1x1-gated_n-esilu",
+            "bf16-kk-bf16-64x64x64-s4-w1-c2x1-ebias_n.silu",
             "bf16-kk-bf16-64x64x64-s4-w1-c1x1-threads_ab-erelu",
             "bf16-mk-bf16-32x24x32-s0-direct1x4",
             "tf32x3-kk-f32-64x64x32-s3-w1-c1x1",
