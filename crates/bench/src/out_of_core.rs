@@ -241,7 +241,7 @@ mod tests {
             let sampled = |factor: f64| {
                 let mut d = HostMatrix::zeros(problem.d_layout(), dtype).unwrap();
                 d.fill_with(|row, column| factor * product(row, column));
-                sample(&problem, Operands::new(&a, &b), &d)
+                sample(&problem, Operands::new(&a, &b).of(0), &d)
             };
             assert_eq!(sampled(1.0), (64, 0.0), "{dtype}");
             assert!(sampled(1.02).1 > 1e-3, "{dtype}");
