@@ -21,12 +21,13 @@ pub(super) const VARIABLES: [&str; 11] = [
 ];
 
 /// How the names of variables begin that only tests read.
-const OF_TESTS: [&str; 7] = [
+const OF_TESTS: [&str; 8] = [
     "PGEMM_FUZZ_",
     "PGEMM_MUTANT",
     "PGEMM_REQUIRE_",
     "PGEMM_SEED",
     "PGEMM_SHARD",
+    "PGEMM_TEST_",
     "PGEMM_TOOLS",
     "PGEMM_UPDATE_",
 ];
