@@ -9,7 +9,8 @@ use persistent_gemm::{
 };
 use pgemm_kernels::Spec;
 
-use crate::device::{by_device, device};
+use crate::device::device;
+use crate::scale::by_device;
 
 /// Small integers that look random.
 fn integer(seed: usize, index: usize) -> i32 {

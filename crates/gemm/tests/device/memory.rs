@@ -5,7 +5,8 @@ use std::thread;
 use persistent_gemm::Error;
 use persistent_gemm::driver::{ContextRef, Device, DeviceBuffer, Event, Stream, StreamRef, Timing};
 
-use crate::device::{by_device, device};
+use crate::device::device;
+use crate::scale::by_device;
 
 #[test]
 fn the_current_context_stays_the_callers() {

@@ -9,7 +9,8 @@ use persistent_gemm::{
     Split, cpu,
 };
 
-use crate::device::{by_device, device};
+use crate::device::device;
+use crate::scale::by_device;
 
 pub fn integers(layout: MatrixLayout, dtype: Dtype, seed: u64) -> HostMatrix {
     let mut matrix = HostMatrix::zeros(layout, dtype).unwrap();

@@ -9,7 +9,8 @@ use persistent_gemm::{
 };
 
 use crate::check::{Fill, check, matrix};
-use crate::device::{by_device, device};
+use crate::device::device;
+use crate::scale::by_device;
 
 /// alpha and beta keep all of their digits.
 #[test]

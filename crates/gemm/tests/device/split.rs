@@ -8,8 +8,9 @@ use std::time::Duration;
 use persistent_gemm::driver::{Device, Graph, Stream, StreamRef};
 use persistent_gemm::{Config, Dtype, Gemm, Major, Prepared, Problem, RunRequest, Split};
 
-use crate::device::{by_device, device};
+use crate::device::device;
 use crate::operands::{Fill, MatrixSet};
+use crate::scale::by_device;
 
 /// Results in f32, where another order of the sum shows.
 fn config(split: Split) -> Config {

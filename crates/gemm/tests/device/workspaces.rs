@@ -6,8 +6,9 @@ use persistent_gemm::{
     RunRequest, Split, cpu,
 };
 
-use crate::device::{by_device, device};
+use crate::device::device;
 use crate::operands::{Fill, MatrixSet};
+use crate::scale::by_device;
 
 pub fn split() -> (Config, Problem) {
     let config = Config::new(Dtype::Bf16).with_split(Split::SplitK(4));

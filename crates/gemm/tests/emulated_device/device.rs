@@ -9,8 +9,3 @@ pub fn device(test: &str) -> Option<Device> {
     assert_eq!(device.properties().name, pgemm_emulated_driver::NAME);
     Some(device)
 }
-
-/// What a test takes on the hardware, or less of it on the emulated device.
-pub fn by_device<T>(_hardware: T, emulated: T) -> T {
-    emulated
-}

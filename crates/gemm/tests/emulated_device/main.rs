@@ -25,6 +25,7 @@ mod outofcore;
 mod packs;
 #[path = "../device/products.rs"]
 mod products;
+mod scale;
 #[path = "../device/split.rs"]
 mod split;
 mod tuning;

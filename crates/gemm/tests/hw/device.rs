@@ -32,8 +32,3 @@ pub fn shard<T>(items: impl Iterator<Item = T>) -> Vec<T> {
     };
     items.skip(index).step_by(of).collect()
 }
-
-/// What a test takes on the hardware, or less of it on the emulated device.
-pub fn by_device<T>(hardware: T, _emulated: T) -> T {
-    hardware
-}

@@ -34,6 +34,7 @@ mod packs;
 #[path = "../device/products.rs"]
 mod products;
 mod run;
+mod scale;
 #[path = "../common/specials/mod.rs"]
 mod special_values;
 mod specials;
