@@ -10,7 +10,7 @@ cd "$(dirname "$0")/.."
 version=0.5.4
 
 if [ "$(.tools/bin/mdbook --version 2>/dev/null)" != "mdbook v$version" ]; then
-    # Compiled without optimisation in half the time, it needs a few seconds more for the book.
+    # Without optimisation it compiles faster, and this book is small.
     cargo install --quiet --locked --debug --root .tools --no-default-features --features search mdbook --version $version || {
         echo "book: cargo could not install mdBook $version into .tools; check the network" >&2
         exit 1

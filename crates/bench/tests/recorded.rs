@@ -1,8 +1,8 @@
 //! What the planner says of some problems, compared with what it said when the files in
-//! `tests/fixtures` were written: estimates and their features, bounds of tiles, and picks. A change
-//! that is meant to change them writes the files anew by
-//! `PGEMM_UPDATE_RECORDS=1 cargo test -p pgemm-bench --test recorded`; what it gains or loses is
-//! then to be said by `regret.rs` and by measurements.
+//! `tests/fixtures` were written: estimates and their features, bounds of tiles, and picks. A
+//! change that is meant to change them writes the files anew by
+//! `PGEMM_UPDATE_RECORDS=1 cargo test -p pgemm-bench --test recorded`. What it gains or loses is
+//! for `regret.rs` and for measurements to say.
 
 use std::fs;
 use std::path::{Path, PathBuf};

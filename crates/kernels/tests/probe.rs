@@ -34,7 +34,8 @@ fn words(rows: u64, spec: &ProbeSpec) -> (Vec<u8>, Vec<u32>) {
     (words.iter().flat_map(|word| word.to_le_bytes()).collect(), sums)
 }
 
-/// Reads `bytes` so often with `ctas` CTAs. Returns the statistics of the run, and the sums of the boxes.
+/// Reads `bytes` in so many passes with `ctas` CTAs. Returns the statistics of the run, and the
+/// sums of the boxes.
 fn read(
     probe: &ProbeKernel,
     bytes: &[u8],

@@ -330,7 +330,8 @@ mod tests {
         }
     }
 
-    /// Of several kernels with another property, the first and the last are measured, and none twice.
+    /// Of several kernels with another property, the first and the last are measured, and none
+    /// twice.
     #[test]
     fn kernels_are_taken_from_the_whole_range() {
         let (base, pool) = base_and_pool(Element::Bf16);

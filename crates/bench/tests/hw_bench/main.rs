@@ -6,6 +6,5 @@ mod bandwidth;
 mod bench;
 mod cases;
 #[path = "../../../gemm/tests/hw/device.rs"]
-#[expect(dead_code, reason = "some of it is for tests that also run on the emulated device")]
 mod device;
 mod roofline;

@@ -1,4 +1,4 @@
-//! Graphs and the objects that live as long as they do: `cuGraph…` and `cuUserObject…`. They belong
+//! Graphs and the objects that live as long as they do: `cuGraph*` and `cuUserObject*`. They belong
 //! to no context, and are destroyed without one.
 
 use std::ffi::{c_uint, c_void};
