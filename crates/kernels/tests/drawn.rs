@@ -92,7 +92,8 @@ fn any(random: &mut Random, product: &Product) -> Spec {
         source: WorkSource::Launch,
     };
     if random.once_in(4) {
-        let text = random.one_of(&["bias_n", "bias_m|relu", "relu", "bias_n|relu"]);
+        let texts = ["bias_n", "bias_m|relu", "relu", "bias_n|relu", "silu", "bias_n|gelu", "tanh"];
+        let text = random.one_of(&texts);
         spec.epilogue = text.parse::<pgemm_kernels::Epilogue>().expect("it is legal").shape();
     }
     match product.instruction {

@@ -84,6 +84,21 @@ fn tiles_are_split_and_products_batched() {
     }
 }
 
+/// The loads of threads change how many registers the consumers have, and so how many groups of
+/// columns add C in one branch.
+#[test]
+fn much_code_in_an_epilogue_fits_beside_loads_by_threads() {
+    let epilogues = ["silu", "bias_n.gelu", "bias_m.tanh", "bias_n.gelu_tanh", "sigmoid"];
+    let floats = SPECS.iter().filter(|name| spec(name).output.is_float());
+    for ((name, off), epilogue) in floats.zip((0..8).cycle()).zip(epilogues.iter().cycle()) {
+        let name = format!("{name}-e{epilogue}");
+        let case = Case { operands_off: off, ..Case::ragged(&spec(&name), [1, 1], 2) };
+        check(&name, case);
+        let odd = [usize::from(off % 2 == 0); 2];
+        check(&name, Case { off: odd, ..case.scaled(0.5, -2.0, CPlace::InPlace) });
+    }
+}
+
 /// The only stage of such a product is passed on without loads behind it, and most of its lines are
 /// beyond the matrices.
 #[test]

@@ -152,13 +152,15 @@ impl<'k> Writer<'_, 'k> {
         self.staging.major() == OutputMajor::N
     }
 
-    /// Number of groups whose results are computed together. `written` of them are written at once.
+    /// Number of groups whose results are computed together, a multiple of `written`, the groups
+    /// that are written at once: the addresses of matrices are those of an even group and the next.
     /// One branch around the addition of C then serves several groups.
     fn groups_at_once(&self, written: u32) -> u32 {
         match self.reads_c {
             ReadsC::Never | ReadsC::Always => written,
             ReadsC::If(_) => {
-                (self.free_registers / GROUP_REGISTERS).min(GROUPS_OF_A_BRANCH).max(written)
+                let most = (self.free_registers / GROUP_REGISTERS).min(GROUPS_OF_A_BRANCH);
+                (most / written).max(1) * written
             }
         }
     }

@@ -1,7 +1,7 @@
 //! Matrices as they lie in memory, and the integers and factors in them.
 
 use half::{bf16, f16};
-use pgemm_ir::Element;
+use pgemm_ir::{Element, FloatFormat, Format};
 use pgemm_kernels::{Epilogue, Spec};
 
 use super::Case;
@@ -95,6 +95,27 @@ fn write_element(place: &mut [u8], element: Element, value: f64) {
         Element::S32 => place.copy_from_slice(&(value as i32).to_le_bytes()),
         Element::F64 => panic!("no kernel has f64 matrices"),
     }
+}
+
+/// The value of an element of floating-point type, and the distance to the next element that is
+/// larger in magnitude.
+pub fn read_element(place: &[u8], element: Element) -> (f64, f64) {
+    let Format::Float(format) = element.format() else { panic!("{element} is no float") };
+    let FloatFormat { exponent_bits, mantissa_bits, infinities } = format;
+    let bits = place.iter().rev().fold(0u64, |bits, byte| bits << 8 | u64::from(*byte));
+    let mantissa = bits & ((1 << mantissa_bits) - 1);
+    let exponent = (bits >> mantissa_bits & ((1 << exponent_bits) - 1)) as i32;
+    let unit = 2f64.powi(exponent.max(1) - format.bias() - mantissa_bits as i32);
+    let implied = if exponent == 0 { 0 } else { 1 << mantissa_bits };
+    let magnitude = (mantissa + implied) as f64 * unit;
+    let special = bits & ((1 << (exponent_bits + mantissa_bits)) - 1) > format.largest_bits();
+    let value = match special {
+        false => magnitude,
+        true if infinities && mantissa == 0 => f64::INFINITY,
+        true => f64::NAN,
+    };
+    let negative = bits >> (exponent_bits + mantissa_bits) & 1 == 1;
+    (if negative { -value } else { value }, unit)
 }
 
 /// The 8-bit float with `fraction` bits of fraction that is nearest to `value`, and the even one if
