@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 
 use persistent_gemm::measure::Elements;
 use pgemm_bench::atlas::Population;
-use pgemm_bench::{features, problem_name, tile_feature_names, tile_features};
+use pgemm_bench::{Case, CaseSize, features, problem_name, tile_feature_names, tile_features};
 use pgemm_plan::{Config, Element, Major, Plan, Precision, USUAL_SMS};
 
 /// Numbers may differ by so much: processors round sums in different orders.
@@ -87,6 +87,19 @@ fn compare(name: &str, table: &str) {
             assert!(agree(one, other), "{name}: {}: {title}: {one}, was {other}", fields[1]);
         }
     }
+}
+
+/// `pgemm run --case` computes a product again that a seed described in an earlier version.
+#[test]
+fn seeds_describe_the_same_products_as_before() {
+    let mut table = "case,seed\n".to_owned();
+    for (size, seed) in [CaseSize::Small, CaseSize::Large].into_iter().zip([0, 1]) {
+        for seed in (seed..120).step_by(2) {
+            let case = Case::new(seed, size).to_string().replace(',', ";");
+            table += &format!("{case},{seed}\n");
+        }
+    }
+    compare("cases.csv", &table);
 }
 
 /// Kernels of all main types that were timed, the kernels chosen by chance.

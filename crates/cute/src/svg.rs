@@ -330,6 +330,33 @@ mod tests {
         assert!(of("<text", " y").abs_diff(middle) < LINE_PIXELS);
     }
 
+    /// The numbers of rows stand beside their rows, and the margin has room for the longest.
+    #[test]
+    fn rows_have_their_numbers_beside_them() {
+        let options = Options { cell_pixels: 100, ..Options::default() };
+        let lefts: Vec<u32> = [10, 11]
+            .map(|rows| {
+                let layout = AnyLayout::parse(&format!("({rows},1)")).unwrap();
+                let svg = draw(&layout, &options).unwrap();
+                let numbers: Vec<[u32; 2]> = svg
+                    .lines()
+                    .filter(|line| line.contains("text-anchor=\"end\""))
+                    .map(|line| {
+                        ["x=\"", "y=\""].map(|attribute| {
+                            let (_, value) = line.split_once(attribute).unwrap();
+                            value.split('"').next().unwrap().parse().unwrap()
+                        })
+                    })
+                    .collect();
+                assert_eq!(numbers.len(), rows);
+                let evenly = |pair: &[[u32; 2]]| pair[1][1] == pair[0][1] + 100;
+                assert!(numbers.windows(2).all(evenly), "{numbers:?}");
+                numbers[0][0]
+            })
+            .into();
+        assert!(lefts[0] < lefts[1], "{lefts:?}");
+    }
+
     #[test]
     fn exceeded_limits_are_errors() {
         let options = Options { max_cells: 63, ..Options::default() };

@@ -185,6 +185,15 @@ mod tests {
     }
 
     #[test]
+    fn a_stage_holds_a_slice_of_both_operands() {
+        let problem = Problem::new(4096, 1024, 4096, Major::K, Major::K);
+        let config = parse::config(parse::elements(Dtype::Bf16, None, None, None));
+        let plan = Plan::best(&problem, &config, USUAL_SMS).unwrap();
+        let plan = Plan { spec: "bf16-kk-bf16-128x256x64-s3-w2-c1x1".parse().unwrap(), ..plan };
+        assert_eq!(stage_bytes(&plan), (128 + 256) * 64 * 2);
+    }
+
+    #[test]
     fn advice_fits_what_bounds_a_problem() {
         for (extents, bound, part) in [
             ([256, 256, 256], Regime::Launch, "CUDA graph"),

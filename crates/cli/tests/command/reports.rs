@@ -161,6 +161,8 @@ fn runs_are_chosen_by_name_and_results_must_be_there() {
     let (page, file) = (page.display(), stored("suite.jsonl"));
     let run = line(&format!("report {file} --run 2026-11-28-h100-suite-9 -o {page}")).fine();
     assert!(run.stderr.contains("6 results of 1 runs"), "{}", run.stderr);
+    let html = fs::read_to_string(folder.path().join("report.html")).unwrap();
+    assert!(html.contains("2026-11-28-h100-suite-9"), "{} bytes", html.len());
     line(&format!("report {file} --run none -o {page}")).refused(&["nothing to show", "--run"]);
     line(&format!("report {file} --run [ -o {page}")).refused(&["--run"]);
     line(&format!("report /dev/null -o {page}")).refused(&["/dev/null", "not a regular file"]);
@@ -203,6 +205,8 @@ fn problems_are_placed_under_nominal_ceilings() {
     for part in ["nominal, of an H200", "bound by    memory", "bound by    arithmetic", "--tile"] {
         assert!(run.stdout.contains(part), "'{part}' is missing in:\n{}", run.stdout);
     }
+    let blank = run.stdout.lines().filter(|line| line.is_empty()).count();
+    assert_eq!(blank, 2, "a blank line before each problem:\n{}", run.stdout);
     line("roofline --nominal --problem 8x0x8").refused(&["8×0×8 has nothing to time"]);
     line("roofline --nominal").refused(&["--problem"]);
     let pairs = fixture("pairs.json");

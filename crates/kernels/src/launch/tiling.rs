@@ -85,3 +85,35 @@ impl Tiling {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// 7 × 3 tiles of two products, three of them split.
+    fn counted(workers: u32, counts: &[Count]) -> Vec<u32> {
+        let spec: Spec = "bf16-kk-bf16-128x128x64-s4-w2-c1x1".parse().unwrap();
+        let work = Work { m: 7 * 128, n: 3 * 128 - 1, k: 40 * 64, batch: 2, ..Work::default() };
+        let work = Work { raster_rows: 4, split_tiles: 3, workers, ..work };
+        let tiling = Tiling::new(&spec, &work);
+        assert_eq!(tiling.tiles(), 42);
+        counts.iter().map(|count| tiling.count(*count)).collect()
+    }
+
+    #[test]
+    fn tiles_are_counted_in_groups_of_rows() {
+        let counts =
+            [Count::TilesOfProduct, Count::TilesOfGroup, Count::FullGroups, Count::LastRows];
+        assert_eq!(counted(12, &counts), [21, 12, 1, 3]);
+    }
+
+    #[test]
+    fn split_tiles_are_shared_by_their_workers() {
+        use Count::{Abreast, Larger, LargerShare, Share, Splits, Units};
+        let counts = [Units, Share, LargerShare, Larger, Splits, Abreast];
+        // Four workers for each split tile.
+        assert_eq!(counted(12, &counts), [12 + 42 - 3, 10, 11, 0, 4, 3]);
+        // Seven workers cross the tiles.
+        assert_eq!(counted(7, &counts), [7 + 42 - 3, 17, 18, 1, 1, 7]);
+    }
+}

@@ -233,6 +233,8 @@ fn ctas_per_sm() {
     let crowded = simple("").replace("1 warpgroups, 128", "3 warpgroups, 24");
     accepts(&several(&crowded, 5));
     rejects(&several(&crowded, 6), Rule::Residency, "384 threads are 2304 on an SM");
+    // All threads that an SM holds.
+    accepts(&several(&simple("").replace("1 warpgroups, 128", "4 warpgroups, 24"), 4));
     // The rule does not check whether shared memory has room for both.
     accepts(&several(&simple("").replace("bytes 32,", "bytes 120000,"), 2));
     // The registers at entry are halved, too.
