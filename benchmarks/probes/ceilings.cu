@@ -1,8 +1,9 @@
-// The ceilings of a card, measured apart from `pgemm roofline`: with CUDA C++ and its compiler, plain loads instead of
-// TMA, and libraries' generators instead of the project's. Prints a line for each: memory (2 GiB read with 16-byte
-// loads), L2 (16 MiB, likewise), and the tensor cores by type: two warpgroups on each SM multiply 64x256 each from
-// shared memory that is filled once, in f64 eight warps multiply fragments in registers. Operands are N(0,1), or all
-// bytes in s8. Each is warmed up for 0.7 s and then timed for 1.3 s, as `pgemm roofline` does.
+// The ceilings of a card, measured apart from `pgemm roofline`: with CUDA C++ and its compiler, plain loads and copies
+// instead of tensor maps, and libraries' generators instead of the project's. Prints a line for each: memory (2 GiB
+// read with 16-byte loads, and with bulk copies into shared memory), L2 (16 MiB, likewise), and the tensor cores by
+// type: two warpgroups on each SM multiply 64x256 each from shared memory that is filled once, in f64 eight warps
+// multiply fragments in registers. Operands are N(0,1), or all bytes in s8. Each is warmed up for 0.7 s and then timed
+// for 1.3 s, as `pgemm roofline` does.
 //   nvcc -O3 -std=c++17 -gencode arch=compute_90a,code=sm_90a ceilings.cu
 //   ./a.out [memory|l2|bf16|f16|tf32|e4m3|s8|f64]...
 // nvcc must not say that wgmma is serialised (C7514): that costs 3 to 4 % of the rate.
@@ -139,6 +140,39 @@ __global__ void __launch_bounds__(1024, 2)
   sums[blockIdx.x * 1024 + threadIdx.x] = sum;
 }
 
+// The same by bulk copies into shared memory. Each CTA has a ring of RING blocks of COPY bytes, and one thread copies
+// its own `present` blocks over and over.
+constexpr int RING = 6, COPY = 32 << 10;
+__global__ void __launch_bounds__(32, 1) copy_kernel(const uint4 *data, uint32_t present, uint32_t blocks) {
+  extern __shared__ __align__(128) unsigned char ring[];
+  __shared__ uint64_t full[RING];
+  if (threadIdx.x != 0)
+    return;
+  uint32_t barriers = uint32_t(__cvta_generic_to_shared(full)), to = uint32_t(__cvta_generic_to_shared(ring));
+  for (int stage = 0; stage < RING; stage++)
+    asm volatile("mbarrier.init.shared.b64 [%0], 1;" ::"r"(barriers + stage * 8) : "memory");
+  asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
+  for (uint32_t block = 0; block < blocks + RING; block++) {
+    uint32_t stage = block % RING, barrier = barriers + stage * 8, done = block < RING || block - RING >= blocks;
+    for (int tries = 0; !done; tries++) {
+      if (tries == 1 << 26)
+        __trap();
+      asm volatile("{.reg .pred p; mbarrier.try_wait.parity.shared.b64 p, [%1], %2; selp.u32 %0, 1, 0, p;}"
+                   : "=r"(done)
+                   : "r"(barrier), "r"((block / RING + 1) % 2)
+                   : "memory");
+    }
+    if (block >= blocks)
+      continue;
+    const char *from = reinterpret_cast<const char *>(data) + (size_t(block % present) * gridDim.x + blockIdx.x) * COPY;
+    asm volatile("mbarrier.arrive.expect_tx.shared.b64 _, [%0], %1;" ::"r"(barrier), "r"(COPY) : "memory");
+    asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::"r"(
+                     to + stage * COPY),
+                 "l"(from), "r"(COPY), "r"(barrier)
+                 : "memory");
+  }
+}
+
 // Launches for WARM seconds, then for TIMED seconds, and returns units per second, of which a launch has `units`.
 static double rate(double units, const std::function<void()> &launch) {
   cudaEvent_t begin, end;
@@ -220,7 +254,14 @@ template <int LOADS> static double reads_of(const uint4 *data, size_t bytes, siz
   return fastest;
 }
 
-// The fastest of several depths.
+// Bytes per second by bulk copies.
+static double copies_of(const uint4 *data, size_t bytes, size_t read) {
+  CHECK(cudaFuncSetAttribute(copy_kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, RING * COPY));
+  uint32_t present = uint32_t(bytes / COPY / sms), blocks = uint32_t(read / COPY / sms);
+  return rate(double(blocks) * sms * COPY, [&] { copy_kernel<<<sms, 32, RING * COPY>>>(data, present, blocks); });
+}
+
+// The fastest of several depths, and bulk copies.
 static void reads(const char *name, size_t bytes) {
   const size_t read = size_t(2) << 30; // in a launch
   uint4 *data;
@@ -235,7 +276,8 @@ static void reads(const char *name, size_t bytes) {
     CHECK(cudaMemcpy(reinterpret_cast<char *>(data) + done, words.data(), words.size() * 4, cudaMemcpyHostToDevice));
   double fastest = std::max({reads_of<2>(data, bytes, read, sums), reads_of<4>(data, bytes, read, sums),
                              reads_of<8>(data, bytes, read, sums)});
-  printf("%s %.1f GB/s\n", name, fastest * 1e-9);
+  printf("%s %.1f GB/s by loads, %.1f GB/s by bulk copies\n", name, fastest * 1e-9,
+         copies_of(data, bytes, read) * 1e-9);
   CHECK(cudaFree(data));
   CHECK(cudaFree(sums));
 }
