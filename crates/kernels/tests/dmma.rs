@@ -1,12 +1,12 @@
 //! The f64 kernel in the emulator, on problems whose tiles are partial on every side, and through
 //! the assemblers.
 
-#[path = "common/assemblers.rs"]
-mod assemblers;
+#[path = "common/clean.rs"]
+mod clean;
 #[path = "common/matrix.rs"]
 mod matrix;
 
-use assemblers::assemblers;
+use clean::{assemblers, assert_clean};
 use matrix::{C, MAJORS, Matrix, PARAMETERS, bias_of};
 use pgemm_emulator::{Emulator, Memory, Options, Permission, Schedule};
 use pgemm_ir::{Element, Kernel, Op, OperandMajor};
@@ -407,16 +407,6 @@ fn shared_memory_keeps_up_with_the_tensor_cores() {
 
 #[test]
 fn assemblers_take_it_without_spills() {
-    let assemblers = assemblers();
-    for majors in MAJORS {
-        for shape in SHAPES {
-            let dmma = kernel(majors, shape);
-            let ptx = pgemm_ptx::emit(&dmma.kernel).unwrap();
-            for ptxas in &assemblers {
-                let report =
-                    ptxas.assemble(&ptx).unwrap_or_else(|error| panic!("{}: {error}", dmma.spec()));
-                assert!(report.is_clean(), "{}: {report:?}", dmma.spec());
-            }
-        }
-    }
+    let of = |majors| SHAPES.into_iter().map(move |shape| kernel(majors, shape).kernel);
+    assert_clean(&assemblers(), MAJORS.into_iter().flat_map(of));
 }

@@ -1,14 +1,14 @@
 //! The f32 kernel in the emulator, on problems whose tiles are partial on every side, and through
 //! the assemblers.
 
-#[path = "common/assemblers.rs"]
-mod assemblers;
+#[path = "common/clean.rs"]
+mod clean;
 #[path = "common/matrix.rs"]
 mod matrix;
 
 use std::ops::{Add, Range};
 
-use assemblers::assemblers;
+use clean::{assemblers, assert_clean};
 use matrix::{C, MAJORS, Matrix, PARAMETERS, bias_of};
 use pgemm_emulator::{Emulator, Memory, Options, Permission, Schedule};
 use pgemm_ir::{Element, Kernel, Op, OperandMajor, Space, Type};
@@ -381,16 +381,6 @@ fn a_stage_is_multiplied_with_the_fewest_loads() {
 
 #[test]
 fn assemblers_take_it_without_spills() {
-    let assemblers = assemblers();
-    for majors in ["kk", "mn"] {
-        for shape in SHAPES {
-            let ffma = kernel(majors, shape);
-            let ptx = pgemm_ptx::emit(&ffma.kernel).unwrap();
-            for ptxas in &assemblers {
-                let report =
-                    ptxas.assemble(&ptx).unwrap_or_else(|error| panic!("{}: {error}", ffma.spec()));
-                assert!(report.is_clean(), "{}: {report:?}", ffma.spec());
-            }
-        }
-    }
+    let of = |majors| SHAPES.into_iter().map(move |shape| kernel(majors, shape).kernel);
+    assert_clean(&assemblers(), ["kk", "mn"].into_iter().flat_map(of));
 }

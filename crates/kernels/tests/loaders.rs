@@ -1,13 +1,13 @@
 //! Kernels whose threads load operands from any address and stride, in the emulator and through
 //! every installed assembler.
 
-#[path = "common/assemblers.rs"]
-mod assemblers;
+#[path = "common/clean.rs"]
+mod clean;
 mod common;
 #[path = "loaders/direct.rs"]
 mod direct;
 
-use assemblers::assemblers;
+use clean::{assemblers, assert_clean};
 use common::{CPlace, Case, Problem};
 use pgemm_emulator::{Options, Schedule as Order};
 use pgemm_kernels::{GemmKernel, LEAST_BYTES_FOR_THREADS, Signature, Spec, SpecError};
@@ -141,13 +141,8 @@ fn assemblers_take_them_without_spills() {
         "e4m3-kk-bf16-64x112x256-s4-w1-c1x1-p128-threads_b",
         "s8-kk-s32-64x48x256-s4-w1-c1x1-threads_ab",
     ];
-    for assembler in assemblers() {
-        for name in SPECS.iter().chain(&more) {
-            let kernel = GemmKernel::build(&spec(name)).unwrap();
-            let report = assembler.assemble(&pgemm_ptx::emit(&kernel.kernel).unwrap()).unwrap();
-            assert!(report.is_clean(), "{name}: {report:?}");
-        }
-    }
+    let all = SPECS.iter().chain(&more);
+    assert_clean(&assemblers(), all.map(|name| GemmKernel::build(&spec(name)).unwrap().kernel));
 }
 
 #[test]

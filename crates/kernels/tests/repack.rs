@@ -1,10 +1,10 @@
 //! The repack of operands, in the emulator and through every installed assembler. The emulator
 //! reports every byte that is read outside of a matrix.
 
-#[path = "common/assemblers.rs"]
-mod assemblers;
+#[path = "common/clean.rs"]
+mod clean;
 
-use assemblers::assemblers;
+use clean::{assemblers, assert_clean};
 use pgemm_emulator::{Emulator, Memory, Options, Permission, Schedule};
 use pgemm_kernels::{CopyKind, CopySpec, MatrixRepack, RepackKernel, RepackSpec};
 
@@ -257,13 +257,6 @@ fn a_kernel_that_keeps_the_direction_transposes_no_matrix() {
 
 #[test]
 fn assemblers_take_it_without_spills() {
-    let assemblers = assemblers();
-    for (size, kind) in SIZES.into_iter().flat_map(|size| KINDS.map(|kind| (size, kind))) {
-        let ptx = pgemm_ptx::emit(&kernel(size, kind).kernel).unwrap();
-        for ptxas in &assemblers {
-            let report = ptxas.assemble(&ptx).unwrap_or_else(|error| panic!("{size}: {error}"));
-            println!("{size} bytes, {kind:?}: {report:?}");
-            assert!(report.is_clean(), "{size} bytes: {report:?}");
-        }
-    }
+    let of = |size| KINDS.map(|kind| kernel(size, kind).kernel);
+    assert_clean(&assemblers(), SIZES.into_iter().flat_map(of));
 }

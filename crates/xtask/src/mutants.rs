@@ -7,6 +7,7 @@ mod candidates;
 mod copy;
 mod draw;
 mod process;
+mod python;
 mod results;
 mod splice;
 mod workers;

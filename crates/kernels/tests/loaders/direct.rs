@@ -1,6 +1,6 @@
 //! Direct kernels in the emulator and through every installed assembler.
 
-use crate::assemblers::assemblers;
+use crate::clean::{assemblers, assert_clean};
 use crate::common::{CPlace, Case};
 use crate::{check, spec};
 use pgemm_emulator::{Emulator, Memory, Options, Permission};
@@ -66,13 +66,7 @@ fn assemblers_take_them_without_spills() {
         of_bf16([1, 1]).chain(of_bf16(wide)).chain(of_f16)
     });
     let all: Vec<Spec> = all.chain(SPECS.map(spec)).collect();
-    for assembler in assemblers() {
-        for spec in &all {
-            let kernel = GemmKernel::build(spec).unwrap();
-            let report = assembler.assemble(&pgemm_ptx::emit(&kernel.kernel).unwrap()).unwrap();
-            assert!(report.is_clean(), "{spec}: {report:?}");
-        }
-    }
+    assert_clean(&assemblers(), all.iter().map(|spec| GemmKernel::build(spec).unwrap().kernel));
 }
 
 #[test]

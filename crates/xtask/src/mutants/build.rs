@@ -12,6 +12,7 @@ use serde_json::Value;
 use super::candidates::Candidate;
 use super::copy::{Copy, Places};
 use super::draw::{Drawn, Fault};
+use super::python;
 use crate::commands::{cargo, unexpected};
 use crate::error::{AtPath, Error};
 
@@ -50,12 +51,14 @@ pub fn build(copy: &Copy, mut crates: Vec<Drawn>, memory: &Path) -> Result<Build
         }
         let planted: Vec<&Fault> = crates.iter().flat_map(|drawn| &drawn.faults).collect();
         let places = copy.plant(&planted, largest)?;
-        let mut command = command(copy);
+        let mut command = command(copy, &["test", "--no-run", "--no-fail-fast"]);
         let (success, messages) = messages(&mut command)?;
         if success {
             let judged = |drawn: Drawn| drawn.faults.into_iter().take(drawn.count);
             let faults = crates.into_iter().flat_map(judged).collect();
-            return Ok(Build { faults, binaries: messages.iter().filter_map(binary).collect() });
+            let mut binaries: Vec<Binary> = messages.iter().filter_map(binary).collect();
+            binaries.extend(python::program(copy)?);
+            return Ok(Build { faults, binaries });
         }
         let blamed = blamed(&messages, &places).map_err(|what| unexpected(&command, what))?;
         println!("{} of {} faults do not compile and are left out", blamed.len(), planted.len());
@@ -128,11 +131,12 @@ fn binary(message: &Value) -> Option<Binary> {
     Some(Binary { name, path: message["executable"].as_str()?.into(), package })
 }
 
-/// The command that builds the tests. Lints are off: faulty code may have warnings.
-fn command(copy: &Copy) -> Command {
+/// A command that builds the crates, as the tests need them. Lints are off: faulty code may have
+/// warnings.
+pub fn command(copy: &Copy, arguments: &[&str]) -> Command {
     let mut command = cargo();
-    command.current_dir(copy.tree()).args(["test", "--workspace", "--exclude", "xtask"]);
-    command.args(["--no-run", "--no-fail-fast", "--message-format", "json"]);
+    command.current_dir(copy.tree()).args(arguments);
+    command.args(["--workspace", "--exclude", "xtask", "--message-format", "json"]);
     command.env("CARGO_TARGET_DIR", copy.target()).env("RUSTFLAGS", "--cap-lints=allow");
     command.env("CARGO_INCREMENTAL", "0");
     command.env("CARGO_PROFILE_DEV_DEBUG", "none").env("CARGO_PROFILE_TEST_DEBUG", "none");
@@ -140,7 +144,7 @@ fn command(copy: &Copy) -> Command {
 }
 
 /// Runs cargo, and returns whether it succeeded and what it said.
-fn messages(command: &mut Command) -> Result<(bool, Vec<Value>), Error> {
+pub fn messages(command: &mut Command) -> Result<(bool, Vec<Value>), Error> {
     let start = |source| Error::Start { program: "cargo".to_owned(), source };
     let mut child = command.stdout(Stdio::piped()).stdin(Stdio::null()).spawn().map_err(start)?;
     let mut messages = Vec::new();
