@@ -72,8 +72,9 @@ pub fn judge(args: &Args) -> Result<(), Error> {
         candidates.extend(copy.candidates(name)?);
     }
     println!("{} faults could be planted", candidates.len());
-    let Build { faults, binaries } =
+    let Build { faults, mut binaries } =
         build(&copy, draw(candidates, args.seed, args.count), &folder.join("unviable"))?;
+    binaries.extend(python::program(&copy)?);
 
     let key = format!("{} {} {} {}", copy.commit, args.seed, args.count, crates.join(","));
     let scratch = folder.join("scratch");

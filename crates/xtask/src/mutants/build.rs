@@ -12,7 +12,6 @@ use serde_json::Value;
 use super::candidates::Candidate;
 use super::copy::{Copy, Places};
 use super::draw::{Drawn, Fault};
-use super::python;
 use crate::commands::{cargo, unexpected};
 use crate::error::{AtPath, Error};
 
@@ -56,9 +55,7 @@ pub fn build(copy: &Copy, mut crates: Vec<Drawn>, memory: &Path) -> Result<Build
         if success {
             let judged = |drawn: Drawn| drawn.faults.into_iter().take(drawn.count);
             let faults = crates.into_iter().flat_map(judged).collect();
-            let mut binaries: Vec<Binary> = messages.iter().filter_map(binary).collect();
-            binaries.extend(python::program(copy)?);
-            return Ok(Build { faults, binaries });
+            return Ok(Build { faults, binaries: messages.iter().filter_map(binary).collect() });
         }
         let blamed = blamed(&messages, &places).map_err(|what| unexpected(&command, what))?;
         println!("{} of {} faults do not compile and are left out", blamed.len(), planted.len());
