@@ -50,7 +50,8 @@ pub fn build(copy: &Copy, mut crates: Vec<Drawn>, memory: &Path) -> Result<Build
         }
         let planted: Vec<&Fault> = crates.iter().flat_map(|drawn| &drawn.faults).collect();
         let places = copy.plant(&planted, largest)?;
-        let mut command = command(copy, &["test", "--no-run", "--no-fail-fast"]);
+        let all = ["--workspace", "--exclude", "xtask", "--no-run", "--no-fail-fast"];
+        let mut command = command(copy, "test", &all);
         let (success, messages) = messages(&mut command)?;
         if success {
             let judged = |drawn: Drawn| drawn.faults.into_iter().take(drawn.count);
@@ -128,12 +129,11 @@ fn binary(message: &Value) -> Option<Binary> {
     Some(Binary { name, path: message["executable"].as_str()?.into(), package })
 }
 
-/// A command that builds the crates, as the tests need them. Lints are off: faulty code may have
-/// warnings.
-pub fn command(copy: &Copy, arguments: &[&str]) -> Command {
+/// A command of cargo that builds crates of the copy. Lints are off: faulty code may have warnings.
+pub fn command(copy: &Copy, verb: &str, arguments: &[&str]) -> Command {
     let mut command = cargo();
-    command.current_dir(copy.tree()).args(arguments);
-    command.args(["--workspace", "--exclude", "xtask", "--message-format", "json"]);
+    command.current_dir(copy.tree()).arg(verb).args(arguments);
+    command.args(["--message-format", "json"]);
     command.env("CARGO_TARGET_DIR", copy.target()).env("RUSTFLAGS", "--cap-lints=allow");
     command.env("CARGO_INCREMENTAL", "0");
     command.env("CARGO_PROFILE_DEV_DEBUG", "none").env("CARGO_PROFILE_TEST_DEBUG", "none");

@@ -40,7 +40,8 @@ pub fn program(copy: &Copy) -> Result<Option<Binary>, Error> {
         );
         return Ok(None);
     }
-    let mut build = command(copy, &["build", "--profile", "test"]);
+    let mut build =
+        command(copy, "build", &["--package", "persistent-gemm-python", "--profile", "test"]);
     let (success, messages) = messages(&mut build)?;
     let built = messages.iter().filter(|message| message["target"]["name"] == "_core");
     let mut files = built.filter_map(|message| message["filenames"][0].as_str());
