@@ -9,7 +9,7 @@ use persistent_gemm::driver::{
     compile, compile_with_report, launch, max_active_clusters,
 };
 use persistent_gemm::{Config, Dtype, Error, Gemm, Major, Problem};
-use pgemm_ir::{Argument, Kernel};
+use pgemm_ir::{Argument, Kernel, TensorMapArgument};
 use pgemm_kernels::{GemmKernel, Spec};
 
 use crate::device::device;
@@ -149,6 +149,34 @@ fn arguments_are_patched_by_their_kind() {
     assert_eq!(prepared.arguments(), scalars);
 }
 
+/// A tensor map with other extents or strides is encoded again.
+#[test]
+fn tensor_maps_are_patched_as_a_whole() {
+    let device = device("tensor_maps_are_patched").unwrap();
+    let (kernel, _) = kernel("bf16-kk-bf16-64x64x64-s4-w1-c1x1");
+    let memory = DeviceBuffer::new(&device, 1 << 16).unwrap();
+    // The last dimension is that of products in a batch.
+    let map = |lines, stride| {
+        Argument::TensorMap(TensorMapArgument {
+            address: memory.address(),
+            extents: vec![64, lines, 1],
+            strides: vec![stride, 1 << 14],
+        })
+    };
+    let first = [map(64, 128)];
+    let mut prepared = PreparedArguments::new(
+        &device,
+        &first,
+        kernel.tensor_maps().take(1),
+        L2Promotion::default(),
+    )
+    .unwrap();
+    for other in [map(32, 128), map(32, 256), map(64, 128)] {
+        prepared.set(0, &other).unwrap();
+        assert_eq!(prepared.arguments(), [other]);
+    }
+}
+
 /// Problems that are warmed up are prepared, each once.
 #[test]
 fn problems_are_warmed_up() {
@@ -164,4 +192,11 @@ fn problems_are_warmed_up() {
     let [first, again] = [(); 2].map(|()| gemm.prepare(&problems[0]).unwrap());
     assert!(Arc::ptr_eq(&first, &again));
     assert_eq!(gemm.warm_up(&problems, |_, _| ()).unwrap().problems, 0);
+    // What the caller holds stays.
+    drop(first);
+    gemm.trim().unwrap();
+    assert_eq!(gemm.prepared_problems(), 1);
+    drop(again);
+    gemm.trim().unwrap();
+    assert_eq!(gemm.prepared_problems(), 0);
 }
