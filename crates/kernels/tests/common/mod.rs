@@ -283,11 +283,14 @@ impl Problem {
         let [relative, absolute] =
             activation.map_or([0.0; 2], |activation| activation.error(output));
         let near = |byte: usize| {
-            let start = byte - (byte + size - self.d.guard % size) % size;
+            if relative == 0.0 && absolute == 0.0 {
+                return false;
+            }
+            // D begins at a multiple of its elements' size.
+            let start = byte / size * size;
             let at = |bytes: &[u8]| read_element(&bytes[start..start + size], output);
             let ((found, _), (expected, unit)) = (at(found), at(&self.d.bytes));
-            let error = relative * expected.abs() + absolute;
-            error > 0.0 && (found - expected).abs() <= error + unit
+            (found - expected).abs() <= relative * expected.abs() + absolute + unit
         };
         let differ = |&byte: &usize| found[byte] != self.d.bytes[byte] && !near(byte);
         match (0..found.len()).find(differ) {
