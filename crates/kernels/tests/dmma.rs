@@ -244,9 +244,18 @@ fn epilogues_are_applied_once() {
 }
 
 #[test]
-fn every_kernel_of_the_catalogue_is_exact_on_integers() {
+fn kernels_of_the_catalogue_are_exact_on_integers_if_a_is_k_major() {
+    the_catalogue_is_exact_on_integers(OperandMajor::K);
+}
+
+#[test]
+fn kernels_of_the_catalogue_are_exact_on_integers_if_a_is_m_major() {
+    the_catalogue_is_exact_on_integers(OperandMajor::Mn);
+}
+
+fn the_catalogue_is_exact_on_integers(a_major: OperandMajor) {
     let specs = catalogue::all().filter(|spec| matches!(spec.mainloop, MainloopSpec::Dmma(_)));
-    for (index, spec) in specs.enumerate() {
+    for (index, spec) in specs.enumerate().filter(|(_, spec)| spec.a_major == a_major) {
         let dmma = GemmKernel::build(&spec).unwrap_or_else(|error| panic!("{error}"));
         let [rows, columns] = [spec.tile.m * spec.cluster.m, spec.tile.n * spec.cluster.n];
         let (m, n) = (rows as usize + 3, columns as usize * 2 - 5);
