@@ -17,8 +17,8 @@ fn small_random_products_are_right() {
     }
 }
 
-/// The planner picks other kernels for a whole device than for the few SMs that are emulated:
-/// smaller tiles, which are split.
+/// The planner may pick other kernels for a whole device than for the few SMs that the emulator
+/// has by default.
 #[test]
 fn small_random_products_are_right_as_planned_for_a_whole_device() {
     for seed in CASES..2 * CASES {

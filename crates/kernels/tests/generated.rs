@@ -1,5 +1,6 @@
-//! The PTX of kernels, compared with hashes of what it was. A change that is meant to change kernels
-//! writes the hashes anew; whether the kernels are right and fast is for other tests to say.
+//! The PTX of kernels, compared with hashes of what it was. A change that is meant to change
+//! kernels writes the hashes anew. Whether the kernels are right and fast is for other tests to
+//! say.
 
 use std::fs;
 use std::path::Path;

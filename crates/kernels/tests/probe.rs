@@ -206,8 +206,9 @@ fn arithmetic_probes_multiply_all_operands_in_every_round() {
 
 #[test]
 fn assemblers_take_arithmetic_probes_without_spills() {
-    // Older ones take minutes for them.
-    let newest = assemblers().pop();
+    // ptxas 12.4 takes more than half a minute for some of them.
+    let all = assemblers();
+    let newer = &all[all.len().saturating_sub(2)..];
     let kernel = |element| ArithmeticProbe::build(element).unwrap().kernel;
-    assert_clean(newest.as_slice(), ArithmeticProbe::ELEMENTS.into_iter().map(kernel));
+    assert_clean(newer, ArithmeticProbe::ELEMENTS.into_iter().map(kernel));
 }

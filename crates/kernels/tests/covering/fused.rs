@@ -19,7 +19,8 @@ const SHORT: [&str; 6] =
 /// branch.
 const LONG: [&str; 5] = ["silu", "bias_n|gelu", "bias_m|tanh", "bias_n|gelu_tanh", "sigmoid"];
 
-/// The kernels with one epilogue each, and with another. Every other one begins with a long one.
+/// The kernels twice, with one epilogue each. Every other kernel has a short one in the first list
+/// and a long one in the second, and the others have them the other way around.
 static KERNELS: LazyLock<[Vec<GemmKernel>; 2]> = LazyLock::new(|| {
     let floats = |spec: &Spec| !matches!(spec.output, Element::S32 | Element::S8);
     let specs: Vec<Spec> = covering_set().into_iter().filter(floats).collect();
