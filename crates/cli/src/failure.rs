@@ -32,6 +32,7 @@ fn measure_error<'e>(error: &'e (dyn Error + 'static)) -> Option<&'e MeasureErro
 pub fn exit_status(error: &(dyn Error + 'static)) -> u8 {
     match library_error(error) {
         Some(persistent_gemm::Error::Emulation(_)) => 1,
+        _ if is_wrong_result(error) => 1,
         _ => 2,
     }
 }
@@ -90,6 +91,7 @@ mod tests {
             for error in errors {
                 assert!(concerns_one_problem(&*error));
                 assert_eq!(is_wrong_result(&*error), is_wrong);
+                assert_eq!(exit_status(&*error), if is_wrong { 1 } else { 2 });
             }
         }
         let nothing = BenchError::CublasLtNoAlgorithm {

@@ -69,6 +69,11 @@ unsafe fn perform(state: &mut State, op: &Op) -> Outcome<Option<HostCall>> {
                 state.fail(Code::LAUNCH_FAILED, &why);
             }
         }
+        Op::Product(product) => {
+            if let Err(code) = product.run(&mut state.memory) {
+                state.fail(code, &format!("{product:x?} is of memory that is not there"));
+            }
+        }
         Op::Host(call) => return Ok(Some(*call)),
     }
     Ok(None)

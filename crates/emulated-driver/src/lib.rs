@@ -5,6 +5,8 @@
 //!   that need the host while they run are not supported.
 //! * Modules are the PTX of the library's own kernels. The emulator runs the kernels that the PTX
 //!   was generated from.
+//! * The library also has the functions of cuBLASLt that benchmarks call, whose products the host
+//!   computes, and those of NVML that read sensors.
 //! * A fault that the emulator reports goes to stderr. As on a device, later calls return it as
 //!   `CUDA_ERROR_LAUNCH_FAILED`.
 //!
@@ -19,7 +21,7 @@ mod model;
 mod state;
 
 use std::os::unix::fs::symlink;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 use std::{env, io};
 
@@ -75,4 +77,15 @@ pub fn folder() -> io::Result<TempDir> {
         symlink(&library, folder.path().join(name))?;
     }
     Ok(folder)
+}
+
+/// Lets programs find the library as cuBLASLt and NVML too, in the same [`folder`].
+///
+/// # Errors
+/// The library is not there, or the folder cannot be written.
+pub fn add_peer_and_sensors(folder: &Path) -> io::Result<()> {
+    let library = library()?;
+    ["libcublasLt.so.13", "libnvidia-ml.so.1"]
+        .into_iter()
+        .try_for_each(|name| symlink(&library, folder.join(name)))
 }

@@ -16,6 +16,13 @@ const VERSION: c_int = 12_080;
 const DEVICE: c_int = 0;
 const UUID: [u8; 16] = *b"emulated hopper0";
 
+/// The UUID as NVML writes it.
+pub(super) fn uuid_text() -> String {
+    let digits = UUID.map(|byte| format!("{byte:02x}")).concat();
+    let parts = [0..8, 8..12, 12..16, 16..20, 20..32].map(|part| &digits[part]);
+    format!("GPU-{}", parts.join("-"))
+}
+
 fn check_device(device: c_int) -> Outcome {
     if device == DEVICE { Ok(()) } else { Err(Code::INVALID_DEVICE) }
 }
@@ -27,7 +34,7 @@ fn attribute(number: u32) -> Option<c_int> {
         n if n == Attribute::CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR as u32 => 0,
         n if n == Attribute::CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT as u32 => SMS as c_int,
         // Measurements use several times as much memory.
-        n if n == Attribute::CU_DEVICE_ATTRIBUTE_L2_CACHE_SIZE as u32 => 1 << 20,
+        n if n == Attribute::CU_DEVICE_ATTRIBUTE_L2_CACHE_SIZE as u32 => 1 << 16,
         n if n == Attribute::CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN as u32 => {
             MAX_SMEM_BYTES as c_int
         }

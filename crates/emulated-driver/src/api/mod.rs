@@ -1,6 +1,7 @@
 //! The functions of `cuda.h` that the library, `cudarc` and the examples in C call. A handle is a
 //! number that is looked up, and never an address.
 
+mod cublaslt;
 mod device;
 mod graphs;
 mod host;
@@ -8,6 +9,7 @@ mod launch;
 mod maps;
 mod memory;
 mod modules;
+mod nvml;
 mod streams;
 
 #[cfg(test)]

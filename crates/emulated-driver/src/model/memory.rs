@@ -72,11 +72,11 @@ impl DeviceMemory {
         if self.holds(address, bytes) { Ok(()) } else { Err(Code::INVALID_VALUE) }
     }
 
-    fn bytes(&self, address: u64, bytes: usize) -> Outcome<&[u8]> {
+    pub(crate) fn bytes(&self, address: u64, bytes: usize) -> Outcome<&[u8]> {
         self.memory.read_raw(address, bytes).map_err(|_| Code::ILLEGAL_ADDRESS)
     }
 
-    fn write(&mut self, address: u64, data: &[u8]) -> Outcome {
+    pub(crate) fn write(&mut self, address: u64, data: &[u8]) -> Outcome {
         self.memory.write(address, data).map_err(|_| Code::ILLEGAL_ADDRESS)
     }
 }

@@ -5,6 +5,7 @@ pub(crate) mod kernels;
 pub(crate) mod launch;
 pub(crate) mod maps;
 pub(crate) mod memory;
+pub(crate) mod product;
 pub(crate) mod streams;
 pub(crate) mod work;
 

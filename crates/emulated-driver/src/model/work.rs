@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use super::launch::KernelLaunch;
 use super::memory::Transfer;
+use super::product::Product;
 
 /// A function of the caller's.
 pub(crate) type HostFunction = unsafe extern "C" fn(*mut c_void);
@@ -15,6 +16,8 @@ pub(crate) type HostFunction = unsafe extern "C" fn(*mut c_void);
 pub(crate) enum Op {
     Transfer(Transfer),
     Kernel(KernelLaunch),
+    /// Of the stand-in for cuBLASLt.
+    Product(Product),
     Host(HostCall),
 }
 

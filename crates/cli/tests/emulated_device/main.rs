@@ -1,22 +1,33 @@
 //! The command on the emulated device: what it computes, measures and says where there is a GPU.
 
+mod peers;
+
 use std::path::Path;
-use std::process::Command;
+use std::process::{Command, Output};
 
 /// Runs `pgemm` in a folder, with the emulated driver, and returns its stdout.
 fn pgemm(folder: &Path, words: &str) -> String {
     let driver = pgemm_emulated_driver::folder().unwrap();
-    let output = Command::new(env!("CARGO_BIN_EXE_pgemm"))
+    succeeded(words, &output(folder, driver.path(), words))
+}
+
+/// Runs `pgemm` in a folder, with the libraries of another.
+fn output(folder: &Path, libraries: &Path, words: &str) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_pgemm"))
         .args(words.split_whitespace())
         .current_dir(folder)
-        .env("LD_LIBRARY_PATH", driver.path())
+        .env("LD_LIBRARY_PATH", libraries)
         .env("PGEMM_CACHE_DIR", folder.join("cache"))
         .env("PGEMM_AUTOTUNE", folder.join("autotune_results"))
         .env_remove("PGEMM_LOG")
         .output()
-        .unwrap();
-    let (stdout, stderr) =
-        (String::from_utf8(output.stdout).unwrap(), String::from_utf8(output.stderr).unwrap());
+        .unwrap()
+}
+
+/// What it wrote to stdout, if it succeeded.
+fn succeeded(words: &str, output: &Output) -> String {
+    let text = |bytes: &[u8]| String::from_utf8(bytes.to_vec()).unwrap();
+    let (stdout, stderr) = (text(&output.stdout), text(&output.stderr));
     assert!(output.status.success(), "pgemm {words}: {}\n{stdout}{stderr}", output.status);
     stdout
 }
