@@ -205,7 +205,9 @@ pub struct Places(BTreeMap<String, Vec<(usize, std::ops::Range<usize>)>>);
 
 impl Places {
     /// The faults that a compiler's error is about, which has its places in files in order of
-    /// importance: those around a place, and otherwise those within one.
+    /// importance: those around a place, or those within one. If there are none, they are those
+    /// between the places in a file: a borrow may not end, for example, because a statement is left
+    /// out.
     pub fn blamed(&self, error: &[(String, std::ops::Range<usize>)]) -> Vec<usize> {
         let within = |inner: &std::ops::Range<usize>, outer: &std::ops::Range<usize>| {
             outer.start <= inner.start && inner.end <= outer.end
@@ -216,13 +218,24 @@ impl Places {
                 faults.map(move |(id, bytes)| (*id, bytes, place))
             })
         };
-        let around = all().find(|(_, bytes, place)| within(place, bytes));
-        match around {
-            Some((id, ..)) => vec![id],
-            None => {
-                all().filter(|(_, bytes, place)| within(bytes, place)).map(|all| all.0).collect()
-            }
+        if let Some((id, ..)) = all().find(|(_, bytes, place)| within(place, bytes)) {
+            return vec![id];
         }
+        let blamed: Vec<usize> =
+            all().filter(|(_, bytes, place)| within(bytes, place)).map(|all| all.0).collect();
+        if !blamed.is_empty() {
+            return blamed;
+        }
+        let mut whole = BTreeMap::<&str, std::ops::Range<usize>>::new();
+        for (file, place) in error {
+            let bytes = whole.entry(file).or_insert_with(|| place.clone());
+            *bytes = bytes.start.min(place.start)..bytes.end.max(place.end);
+        }
+        let between = whole.iter().flat_map(|(file, place)| {
+            let faults = self.0.get(*file).into_iter().flatten();
+            faults.filter(move |(_, bytes)| within(bytes, place)).map(|(id, _)| *id)
+        });
+        between.collect()
     }
 }
 
@@ -243,6 +256,7 @@ mod tests {
         assert_eq!(blamed(&[("b", 12..13), ("a", 0..5), ("a", 30..40)]), [1]);
         assert_eq!(blamed(&[("a", 5..45)]), [3, 1]);
         assert!(blamed(&[("a", 0..5)]).is_empty());
+        assert_eq!(blamed(&[("a", 22..25), ("b", 0..99), ("a", 45..46)]), [1]);
     }
 
     #[test]
