@@ -13,8 +13,8 @@ use persistent_gemm::measure::{
     random_matrix, set_count,
 };
 use persistent_gemm::stats::Summary;
-use pgemm_ir::Element;
-use pgemm_kernels::{L2Policy, PROBE_ROW_BYTES, ProbeKernel, ProbeSpec, ProbeWork};
+use pgemm_ir::{Element, Kernel, Launch};
+use pgemm_kernels::{L2Policy, LoadProbe, PROBE_ROW_BYTES, ProbeKernel, ProbeSpec, ProbeWork};
 use pgemm_plan::MatrixLayout;
 use serde::{Deserialize, Serialize};
 
@@ -60,7 +60,7 @@ pub struct ReadBandwidth {
 /// The read bandwidth of one shape of the probe.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct ProbeSpeed {
-    /// Bytes of a TMA box, stages of the ring, L2 policy.
+    /// Bytes of a TMA box, stages of the ring and L2 policy, or plain loads.
     pub name: String,
     /// 10⁹ bytes per second, one value for each round.
     pub gigabytes_per_second: Summary,
@@ -103,31 +103,70 @@ impl Outcome {
 /// The probe on a device: its kernels are compiled once, for any number of sizes.
 pub struct BandwidthProbe<'a> {
     bench: &'a Bench,
-    kernels: Vec<(ProbeKernel, Function)>,
+    kernels: Vec<(Shape, Function)>,
+}
+
+/// A shape of the probe.
+enum Shape {
+    Boxes(ProbeKernel),
+    Loads(LoadProbe),
+}
+
+impl Shape {
+    fn kernel(&self) -> &Kernel {
+        match self {
+            Shape::Boxes(probe) => &probe.kernel,
+            Shape::Loads(probe) => &probe.kernel,
+        }
+    }
+
+    fn bind(&self, work: &ProbeWork) -> Launch {
+        match self {
+            Shape::Boxes(probe) => probe.bind(work),
+            Shape::Loads(probe) => probe.bind(work),
+        }
+    }
+
+    /// The policies that it is measured with, and its name with each. Plain loads read whole blocks
+    /// only.
+    fn variants(&self, bytes: u64) -> Vec<(L2Policy, String)> {
+        match self {
+            Shape::Boxes(ProbeKernel { spec: ProbeSpec { box_bytes, stages, .. }, .. }) => POLICIES
+                .map(|(policy, name)| {
+                    (policy, format!("{stages} boxes of {} KiB, {name}", box_bytes >> 10))
+                })
+                .to_vec(),
+            Shape::Loads(_) if bytes.is_multiple_of(LoadProbe::BLOCK_BYTES.into()) => {
+                vec![(L2Policy::Normal, LoadProbe::NAME.to_owned())]
+            }
+            Shape::Loads(_) => vec![],
+        }
+    }
 }
 
 impl<'a> BandwidthProbe<'a> {
-    /// Contestants in each measurement.
-    pub const SHAPES: usize = SHAPES.len() * POLICIES.len();
+    /// Most contestants in each measurement: boxes with each policy, and plain loads.
+    pub const SHAPES: usize = SHAPES.len() * POLICIES.len() + 1;
 
     /// Compiles and loads every shape of the probe.
     ///
     /// # Errors
     /// [`BenchError::Probe`], or driver errors.
     pub fn new(bench: &'a Bench) -> Result<Self> {
-        let load = |spec| {
-            let probe = ProbeKernel::build(spec).map_err(BenchError::Probe)?;
-            let ptx = pgemm_ptx::emit(&probe.kernel)?;
-            let (module, _) = driver::compile(bench.device(), &ptx)?;
-            let function = module.function(&probe.kernel.name, probe.kernel.smem_bytes())?;
-            Ok((probe, function))
+        let boxes = SHAPES.into_iter().map(|spec| Ok(Shape::Boxes(ProbeKernel::build(spec)?)));
+        let shapes = boxes.chain([LoadProbe::build().map(Shape::Loads)]);
+        let load = |shape: Result<Shape, _>| {
+            let shape = shape.map_err(BenchError::Probe)?;
+            let kernel = shape.kernel();
+            let (module, _) = driver::compile(bench.device(), &pgemm_ptx::emit(kernel)?)?;
+            let function = module.function(&kernel.name, kernel.smem_bytes())?;
+            Ok((shape, function))
         };
-        let kernels = SHAPES.into_iter().map(load).collect::<Result<_>>()?;
-        Ok(BandwidthProbe { bench, kernels })
+        Ok(BandwidthProbe { bench, kernels: shapes.map(load).collect::<Result<_>>()? })
     }
 
     /// Measures buffers of `bytes`, rounded up to whole KiB, filled with N(0, 1) in bf16.
-    /// `protocol` is for [`SHAPES`](Self::SHAPES) contestants; energy is left out.
+    /// `protocol` is for up to [`SHAPES`](Self::SHAPES) contestants; energy is left out.
     ///
     /// # Errors
     /// [`MeasureError::SetsDoNotFit`], a protocol that measures nothing, or driver errors.
@@ -144,11 +183,9 @@ impl<'a> BandwidthProbe<'a> {
         let bytes = bytes.max(1).next_multiple_of(PROBE_ROW_BYTES.into());
         let buffers = Arc::new(Buffers::new(bench, bytes, l2)?);
         let mut probes = Vec::new();
-        for (probe, function) in &self.kernels {
-            for (policy, policy_name) in POLICIES {
-                let ProbeSpec { box_bytes, stages, .. } = probe.spec;
-                let name = format!("{stages} boxes of {} KiB, {policy_name}", box_bytes >> 10);
-                probes.push(Reader::new(bench, probe, function, &buffers, policy, name)?);
+        for (shape, function) in &self.kernels {
+            for (policy, name) in shape.variants(bytes) {
+                probes.push(Reader::new(bench, shape, function, &buffers, policy, name)?);
             }
         }
         let mut contestants: Vec<&mut dyn Contestant> =
@@ -174,6 +211,8 @@ impl<'a> BandwidthProbe<'a> {
 /// Buffers of one size, side by side.
 struct Buffers {
     memory: DeviceBuffer,
+    /// A word for each thread of plain loads.
+    sums: DeviceBuffer,
     bytes: u64,
     count: usize,
     /// How often a launch reads a buffer.
@@ -194,7 +233,9 @@ impl Buffers {
         }
         let mut memory = DeviceBuffer::new(device, size * count)?;
         fill(bench, &mut memory)?;
-        Ok(Buffers { memory, bytes, count, passes })
+        let threads = (device.properties().sm_count * LoadProbe::THREADS) as usize;
+        let sums = DeviceBuffer::new(device, threads * 4)?;
+        Ok(Buffers { memory, sums, bytes, count, passes })
     }
 
     fn address(&self, index: usize) -> u64 {
@@ -230,7 +271,7 @@ struct Reader {
 impl Reader {
     fn new(
         bench: &Bench,
-        probe: &ProbeKernel,
+        shape: &Shape,
         function: &Function,
         buffers: &Arc<Buffers>,
         policy: L2Policy,
@@ -238,17 +279,17 @@ impl Reader {
     ) -> Result<Reader> {
         let device = bench.device();
         let bind = |index| {
-            probe.bind(&ProbeWork {
+            shape.bind(&ProbeWork {
                 address: buffers.address(index),
                 bytes: buffers.bytes,
                 policy,
                 passes: buffers.passes,
                 ctas: device.properties().sm_count,
-                sums: 0,
+                sums: buffers.sums.address(),
             })
         };
         let pack = |index| {
-            let maps = probe.kernel.tensor_maps();
+            let maps = shape.kernel().tensor_maps();
             PreparedArguments::new(device, &bind(index).arguments, maps, L2Promotion::default())
         };
         Ok(Reader {
@@ -257,7 +298,7 @@ impl Reader {
             launch: LaunchConfig {
                 // GEMMs are launched in the same way.
                 programmatic_dependent_launch: true,
-                ..LaunchConfig::new(probe.kernel.cta_shape(), bind(0).grid)
+                ..LaunchConfig::new(shape.kernel().cta_shape(), bind(0).grid)
             },
             arguments: (0..buffers.count).map(pack).collect::<Result<_, Error>>()?,
             _buffers: buffers.clone(),

@@ -202,7 +202,7 @@ impl<'b> CeilingProbe<'b> {
         CeilingProbe { bench, protocol }
     }
 
-    /// Reads of memory by TMA, and copies by the driver.
+    /// Reads of memory by TMA or plain loads, and copies by the driver.
     ///
     /// # Errors
     /// [`MeasureError::SetsDoNotFit`], [`BenchError::Probe`], or driver errors.
@@ -210,7 +210,7 @@ impl<'b> CeilingProbe<'b> {
         Ok(vec![self.reads(MEMORY_BYTES, L2::Cold, "reads")?, self.copies()?])
     }
 
-    /// Reads of L2 by TMA.
+    /// Reads of L2 by TMA or plain loads.
     ///
     /// # Errors
     /// [`BenchError::Probe`], or driver errors.

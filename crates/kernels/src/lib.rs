@@ -49,7 +49,8 @@ pub use launch::{
     RunValue, RunValues, Signature, TMA_ALIGN_BYTES, Work, Workspace,
 };
 pub use probe::{
-    ArithmeticProbe, ArithmeticWork, PROBE_ROW_BYTES, ProbeError, ProbeKernel, ProbeSpec, ProbeWork,
+    ArithmeticProbe, ArithmeticWork, LoadProbe, PROBE_ROW_BYTES, ProbeError, ProbeKernel,
+    ProbeSpec, ProbeWork,
 };
 pub use quantity::{Count, DivisorPart, Matrix, Quantity, Side};
 pub use repack::{

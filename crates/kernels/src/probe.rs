@@ -2,6 +2,7 @@
 //! ring. Its bandwidth bounds every kernel whose operands come from memory.
 
 mod arithmetic;
+mod loads;
 
 use pgemm_cute::CuteError;
 use pgemm_ir::{
@@ -11,6 +12,7 @@ use pgemm_ir::{
 };
 
 pub use self::arithmetic::{ArithmeticProbe, ArithmeticWork};
+pub use self::loads::LoadProbe;
 use crate::launch::L2Policy;
 use crate::spec::SpecError;
 

@@ -9,7 +9,8 @@ use clean::{assemblers, assert_clean};
 use pgemm_emulator::{Emulator, Memory, Options, Permission, Schedule, Statistics};
 use pgemm_ir::{Element, WarpMma};
 use pgemm_kernels::{
-    ArithmeticProbe, ArithmeticWork, L2Policy, PROBE_ROW_BYTES, ProbeKernel, ProbeSpec, ProbeWork,
+    ArithmeticProbe, ArithmeticWork, L2Policy, LoadProbe, PROBE_ROW_BYTES, ProbeKernel, ProbeSpec,
+    ProbeWork,
 };
 
 /// The smallest and largest boxes and rings.
@@ -104,7 +105,34 @@ fn the_probe_that_is_timed_reads_as_much() {
 #[test]
 fn assemblers_take_it_without_spills() {
     let specs = specs(false).into_iter().chain(specs(true));
-    assert_clean(&assemblers(), specs.map(|spec| ProbeKernel::build(spec).unwrap().kernel));
+    let kernels = specs.map(|spec| ProbeKernel::build(spec).unwrap().kernel);
+    assert_clean(&assemblers(), kernels.chain([LoadProbe::build().unwrap().kernel]));
+}
+
+/// Every pass reads all blocks, and a CTA other ones each time.
+#[test]
+fn plain_loads_read_the_whole_buffer_in_every_pass() {
+    let probe = LoadProbe::build().unwrap();
+    for (blocks, passes, ctas) in [(5, 3, 2), (2, 1, 8), (1, 4, 1)] {
+        let rows = u64::from(blocks * LoadProbe::BLOCK_BYTES / PROBE_ROW_BYTES);
+        let spec = ProbeSpec { box_bytes: LoadProbe::BLOCK_BYTES, stages: 2, checksums: false };
+        let (bytes, sums) = words(rows, &spec);
+        let mut memory = Memory::new();
+        let address = memory.upload("buffer", &bytes, Permission::ReadOnly);
+        let threads = (ctas.min(blocks) * LoadProbe::THREADS) as usize;
+        let places = memory.upload("sums", &vec![0xff; threads * 4], Permission::ReadWrite);
+        let (policy, bytes) = (L2Policy::Normal, bytes.len() as u64);
+        let work = ProbeWork { address, bytes, policy, passes, ctas, sums: places };
+        let launch = probe.bind(&work);
+        let options = Options { schedule: Schedule::seeded(5), ..Options::default() };
+        let emulator = Emulator::new(&probe.kernel, &launch, &mut memory, options).unwrap();
+        emulator.run().unwrap_or_else(|report| panic!("{report}"));
+        let found = memory.read_raw(places, threads * 4).unwrap().chunks(4);
+        let word = |bytes: &[u8]| u32::from_le_bytes(bytes.try_into().unwrap());
+        let found: Vec<u32> = found.map(word).collect();
+        let all = |words: &[u32]| words.iter().fold(0u32, |sum, word| sum.wrapping_add(*word));
+        assert_eq!(all(&found), all(&sums).wrapping_mul(passes), "{blocks} {passes} {ctas}");
+    }
 }
 
 /// Small integers, whose products and sums are exact in every type.
