@@ -152,7 +152,8 @@ pub fn run(args: &Args) -> Result<Verdict, Failure> {
         Ok(_) => String::new(),
         Err(_) => format!(" (on a device with {} SMs)", facts.sm_count),
     };
-    rows.push(("bf16 8192x8192x8192", format!("{}: {plan}{machine}", plan.spec)));
+    let plan = format!("bf16 8192x8192x8192 by {}: {plan}{machine}", plan.spec);
+    rows.push(("example of a plan", plan));
     rows.push((
         "assembled kernels",
         match &shipped {

@@ -322,6 +322,11 @@ fn report(
             "verified_products": verified.map(|_| problem.batch.count),
         }));
     }
+    // A note on stderr has said why before the work began.
+    let chosen = match (args.backend, executor) {
+        (BackendKind::Auto, Executor::Cpu { .. }) => "no Hopper GPU can be used".to_owned(),
+        _ => chosen,
+    };
     let mut rows = vec![("backend", format!("{executor}: {chosen}")), {
         let (types, majors) = (parse::types(config), parse::majors(problem));
         ("problem", format!("{}, {types}, {majors}", parse::extents(problem)))

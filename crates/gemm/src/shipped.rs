@@ -47,7 +47,10 @@ fn read() -> Result<Pack, String> {
         error.to_string()
     })?;
     if pack.is_empty() {
-        return Err("this build of the library has no kernels of its own".to_owned());
+        return Err(
+            "this build was made without them; releases have them, and `pgemm cubins assemble` makes them"
+                .to_owned(),
+        );
     }
     if pack.generator() != generator() {
         return Err("the library's own pack is of another version of it".to_owned());

@@ -282,7 +282,7 @@ impl Named for Element {
 
 /// A name that is not an element type.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("unknown dtype '{name}': use one of {}", alternatives(&Element::ALL))]
+#[error("unknown dtype '{name}': use one of {} (s32 is for results only)", alternatives(&Element::ALL))]
 pub struct UnknownElement {
     /// The name.
     pub name: String,
