@@ -235,3 +235,20 @@ fn kernels_are_surveyed() {
         assert!(time("microseconds") > 0.0 && time("peer_microseconds") > 0.0, "{row}");
     }
 }
+
+#[test]
+fn progress_is_told_where_there_is_no_terminal() {
+    let folder = tempfile::tempdir().unwrap();
+    let libraries = libraries();
+    let told = |problems: &str| {
+        let words = format!("bench {problems} --seconds 0.1 --against cublaslt");
+        let output = output(folder.path(), libraries.path(), &words);
+        succeeded(&words, &output);
+        String::from_utf8(output.stderr).unwrap()
+    };
+    let two = told("--problem 16x32x32 --problem 16x32x64");
+    assert!(two.contains("1/2 bf16 kk 16x32x32: 0."), "{two}");
+    assert!(two.contains("2/2 bf16 kk 16x32x64: 0."), "{two}");
+    let one = told("--problem 16x32x32");
+    assert!(!one.contains("1/1"), "{one}");
+}

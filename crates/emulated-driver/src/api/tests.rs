@@ -275,6 +275,13 @@ fn objects_live_as_long_as_graphs_and_references() {
         made(|place| unsafe { cuUserObjectCreate(place, argument, Some(count), references, 1) })
     };
     let invalid = Code::INVALID_VALUE.0;
+    let mut place = 0usize;
+    // SAFETY: the place is valid, and what is missing is noticed.
+    unsafe {
+        assert_eq!(cuUserObjectCreate(&mut place, null_mut(), Some(count), 0, 1), invalid);
+        assert_eq!(cuUserObjectCreate(null_mut(), null_mut(), Some(count), 1, 1), invalid);
+        assert_eq!(cuUserObjectCreate(&mut place, null_mut(), None, 1, 1), invalid);
+    }
     let released = object(&RELEASED, 2);
     assert_eq!(cuUserObjectRelease(released, 3), invalid);
     assert_eq!(cuUserObjectRelease(released, 1), SUCCESS);
@@ -298,4 +305,18 @@ fn objects_live_as_long_as_graphs_and_references() {
     assert_eq!((cuGraphExecDestroy(launchable), calls(&KEPT)), (SUCCESS, 1));
     // SAFETY: the graph is gone.
     assert_eq!(unsafe { cuGraphLaunch(launchable, own) }, invalid);
+}
+
+#[test]
+fn the_name_is_cut_off_at_the_end_of_its_place() {
+    enter();
+    let name = |length: i32| {
+        let mut place = [b'?'; 32];
+        // SAFETY: the place has more bytes than is said.
+        let code = unsafe { cuDeviceGetName(place.as_mut_ptr().cast(), length, 0) };
+        (code, String::from_utf8(place.to_vec()).unwrap())
+    };
+    assert_eq!(name(9), (SUCCESS, "Emulated\0".to_owned() + &"?".repeat(23)));
+    assert_eq!(name(32), (SUCCESS, "Emulated Hopper\0".to_owned() + &"?".repeat(16)));
+    assert_eq!((name(0).0, name(-1).0), (Code::INVALID_VALUE.0, Code::INVALID_VALUE.0));
 }
