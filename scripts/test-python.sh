@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Builds the Python wheel, installs it into a fresh environment, and runs its tests there without a
-# GPU.
+# GPU and with the emulated device.
 #
 # The first run installs maturin, numpy and pytest into .tools/python, which git ignores. The fresh
 # environment extends the environment of $PYTHON if this variable is set; that environment must have
@@ -55,5 +55,20 @@ fi
 "$work/fresh/bin/python" -m pip install --quiet --disable-pip-version-check --no-index --no-deps "$work"/*.whl
 # The tests run from a copy, so that they import the installed wheel and not the sources.
 cp -r crates/python/tests "$work/tests"
-PGEMM_TOOLS=$root/tools PGEMM_BOOK=$root "$work/fresh/bin/python" -m pytest -q -ra -p no:cacheprovider "$work/tests"
+run_tests() {
+    PGEMM_TOOLS=$root/tools PGEMM_BOOK=$root "$work/fresh/bin/python" -m pytest -q -ra -p no:cacheprovider "$work/tests"
+}
+run_tests
+# With the emulated driver, as the tests in Rust have built it.
+target=${CARGO_TARGET_DIR:-$root/target}
+driver=$target/debug/deps/libpgemm_emulated_driver.so
+if [ ! -f "$driver" ]; then
+    cargo build --quiet --locked --package pgemm-emulated-driver --profile test ||
+        fail "cargo could not build the emulated driver"
+    driver=$target/debug/libpgemm_emulated_driver.so
+fi
+mkdir "$work/libraries"
+ln -s "$driver" "$work/libraries/libcuda.so"
+ln -s "$driver" "$work/libraries/libcuda.so.1"
+LD_LIBRARY_PATH=$work/libraries PGEMM_AUTOTUNE=$work/autotune run_tests
 echo "test-python: all checks passed"

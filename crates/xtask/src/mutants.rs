@@ -74,7 +74,7 @@ pub fn judge(args: &Args) -> Result<(), Error> {
     println!("{} faults could be planted", candidates.len());
     let Build { faults, mut binaries } =
         build(&copy, draw(candidates, args.seed, args.count), &folder.join("unviable"))?;
-    binaries.extend(python::program(&copy)?);
+    binaries.extend(python::programs(&copy)?);
 
     let key = format!("{} {} {} {}", copy.commit, args.seed, args.count, crates.join(","));
     let scratch = folder.join("scratch");

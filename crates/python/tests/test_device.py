@@ -1,0 +1,149 @@
+"""Products in a device's memory, without another library: types, strides, streams, refusals, the runner, warm-up and the tuner."""
+
+import json
+
+import ml_dtypes
+import numpy as np
+import pytest
+
+import persistent_gemm as pg
+from device import DeviceArray, driver  # noqa: F401: a fixture
+
+TYPES = {
+    "f32": np.float32,
+    "f64": np.float64,
+    "f16": np.float16,
+    "bf16": ml_dtypes.bfloat16,
+    "e4m3": ml_dtypes.float8_e4m3fn,
+    "s8": np.int8,
+}
+
+
+def integers(shape, dtype, seed=1):
+    """Small integers, whose products are exact in every type."""
+    return np.random.default_rng(seed).integers(-2, 3, shape).astype(dtype)
+
+
+def product(a, b):
+    return np.asarray(a, np.float64) @ np.asarray(b, np.float64)
+
+
+@pytest.mark.parametrize("name", TYPES)
+def test_every_type_is_multiplied_where_it_lies(driver, name):  # noqa: F811
+    a, b = integers((33, 24), TYPES[name]), integers((24, 40), TYPES[name], 2)
+    result = {"s8": np.int32, "e4m3": ml_dtypes.bfloat16}.get(name, TYPES[name])
+    out = DeviceArray(driver, np.full((33, 40), 9, result))
+    assert pg.matmul(DeviceArray(driver, a), DeviceArray(driver, b), out) is out
+    assert (out.get().astype(np.float64) == product(a, b)).all()
+
+
+def test_lines_may_have_gaps_and_any_order(driver):  # noqa: F811
+    a, b = integers((40, 30), np.float32), integers((30, 24), np.float32, 2)
+    wide = np.zeros((40, 64), np.float32)
+    wide[:, 7:37] = a
+    views = {
+        "gaps": wide[:, 7:37],
+        "columns": np.asfortranarray(a).T.copy().T,
+        "other elements": np.repeat(a, 2, axis=1).copy()[:, ::2],
+    }
+    for what, view in views.items():
+        assert (view == a).all()
+        out = DeviceArray(driver, np.full((40, 50), 7, np.float32)[:, 3:27])
+        pg.matmul(DeviceArray(driver, view), DeviceArray(driver, b), out)
+        assert (out.get() == product(a, b)).all(), what
+        around = out.whole().view(np.float32).reshape(40, 50)
+        assert (around[:, :3] == 7).all() and (around[:, 27:] == 7).all(), what
+    by_columns = DeviceArray(driver, np.zeros((24, 40), np.float32).T)
+    pg.matmul(DeviceArray(driver, a), DeviceArray(driver, b), by_columns)
+    assert (by_columns.get() == product(a, b)).all()
+
+
+def test_scalars_c_and_the_bias(driver):  # noqa: F811
+    a, b, c = integers((16, 8), np.float32), integers((8, 24), np.float32, 2), integers((16, 24), np.float32, 3)
+    bias = integers(24, np.float32, 4)
+    on_device = [DeviceArray(driver, array) for array in (a, b, c, bias)]
+    out = DeviceArray(driver, np.zeros((16, 24), np.float32))
+    pg.matmul(on_device[0], on_device[1], out, on_device[2], alpha=2.0, beta=-3.0)
+    assert (out.get() == 2 * product(a, b) - 3 * c).all()
+    pg.matmul(on_device[0], on_device[1], out, epilogue="bias_n|relu", bias=on_device[3])
+    assert (out.get() == np.maximum(product(a, b) + bias, 0)).all()
+    weight = DeviceArray(driver, np.ascontiguousarray(b.T))
+    pg.linear(on_device[0], weight, on_device[3], out=out)
+    assert (out.get() == product(a, b) + bias).all()
+
+
+def test_batches(driver):  # noqa: F811
+    a, b = integers((3, 17, 16), np.float16), integers((3, 16, 8), np.float16, 2)
+    out = DeviceArray(driver, np.zeros((3, 17, 8), np.float16))
+    pg.matmul(DeviceArray(driver, a), DeviceArray(driver, b), out)
+    assert (out.get() == product(a, b)).all()
+    pg.matmul(DeviceArray(driver, a), DeviceArray(driver, b[0].copy()), out)
+    assert (out.get() == product(a, b[0])).all()
+
+
+def test_streams(driver):  # noqa: F811
+    a, b = integers((16, 16), np.float32), integers((16, 16), np.float32, 2)
+    stream = driver.stream()
+    on_device = [DeviceArray(driver, array, stream=stream) for array in (a, b, np.zeros((16, 16), np.float32))]
+    pg.matmul(*on_device)
+    assert (on_device[2].get() == product(a, b)).all()
+    pg.matmul(*on_device, alpha=2.0, stream=stream)
+    assert (on_device[2].get() == 2 * product(a, b)).all()
+    with pytest.raises((TypeError, ValueError)):
+        pg.matmul(*on_device, stream="fast")
+
+
+def test_what_cannot_be_computed_is_refused(driver):  # noqa: F811
+    a, b = integers((16, 16), np.float32), integers((16, 16), np.float32, 2)
+    x, y = DeviceArray(driver, a), DeviceArray(driver, b)
+    out = DeviceArray(driver, np.zeros((16, 16), np.float32))
+    for arguments, part in [
+        ((x, b, out), "b on the CPU|the CPU, and"),
+        ((x, y), "give out"),
+        ((x, y, DeviceArray(driver, np.zeros((16, 16), np.float32), read_only=True)), "read-only"),
+        ((x, y, DeviceArray(driver, np.zeros((16, 15), np.float32))), "16"),
+        ((x, y, x), "out shares memory with a"),
+        ((DeviceArray(driver, np.zeros((16, 15), np.float32)), y, out), "15"),
+    ]:
+        with pytest.raises(pg.ArgumentError, match=part):
+            pg.matmul(*arguments)
+    with pytest.raises(pg.DtypeError):
+        pg.matmul(x, DeviceArray(driver, b.astype(np.float64)), out)
+    assert (out.get() == 0).all()
+
+
+def test_the_runner_takes_addresses(driver):  # noqa: F811
+    a, b = integers((64, 40), np.float32), integers((40, 48), np.float32, 2)
+    out = DeviceArray(driver, np.zeros((64, 48), np.float32))
+    x, y = DeviceArray(driver, a), DeviceArray(driver, b)
+    runner = pg.Runner("tf32", 64, 64, 32, device=0)
+    assert runner.prepare(64, 48, 40) is None
+    runner.run(x.address, y.address, out.address, 64, 48, 40)
+    runner.sync()
+    assert (out.get() == product(a, b)).all()
+    assert "tf32-" in runner.describe(64, 48, 40)
+    with pytest.raises(pg.NoDeviceError):
+        pg.Runner("tf32", device=99)
+    with pytest.raises(pg.Error):
+        runner.run(0, y.address, out.address, 64, 48, 40)
+
+
+def test_problems_are_warmed_up(driver):  # noqa: F811
+    told = []
+    warmed = pg.warm_up([(16, 24, 32), (16, 24, 32), "8x8x8"], "bf16", progress=lambda done, all: told.append((done, all)))
+    assert warmed["problems"] == 2 and warmed["kernels"] >= 1
+    assert told and told[-1][0] == told[-1][1]
+    pg.compile_behind(False)
+    with pytest.raises(pg.FileError):
+        pg.load_pack("/nowhere/pack.pgemm")
+
+
+def test_a_problem_is_tuned(driver, tmp_path, monkeypatch):  # noqa: F811
+    monkeypatch.setenv("PGEMM_AUTOTUNE", str(tmp_path / "installed"))
+    told, file = [], tmp_path / "tuned.json"
+    tuned = pg.autotune((32, 32, 32), "bf16", trials=2, seconds=0.1, file=file, progress=lambda *all: told.append(all))
+    assert tuned["trials"] == 2 and str(tuned["file"]) == str(file)
+    assert tuned["kernel"] in tuned["choice"] and told
+    results = json.loads(file.read_text())
+    assert [results["problems"][0]["key"][name] for name in "mnk"] == [32, 32, 32]
+    assert results["problems"][0]["chosen"]["spec"] == tuned["kernel"]
