@@ -108,3 +108,43 @@ fn problems_are_tuned() {
     let said = pgemm(folder, "run --backend cuda --m 64 --n 64 --k 64 --b-major k --verify");
     assert!(said.contains(result["chosen"]["spec"].as_str().unwrap()), "{results}\n{said}");
 }
+
+#[test]
+fn new_processes_tell_how_long_they_take() {
+    let folder = tempfile::tempdir().unwrap();
+    let words = "startup --processes 1 --kinds rows --json";
+    let report: serde_json::Value = serde_json::from_str(&pgemm(folder.path(), words)).unwrap();
+    let text = report.to_string();
+    for part in ["process", "context", "layer", "all", "longest"] {
+        assert!(text.contains(&format!("\"{part}\"")), "{part}: {text}");
+    }
+    let said = pgemm(folder.path(), "startup --processes 1 --kinds rows");
+    for way in ["ahead", "ahead or behind", "JIT"] {
+        let is_there = |line: &str| line.contains("rows") && line.contains(&format!(" {way} "));
+        let line = said.lines().find(|line| is_there(line)).unwrap_or_else(|| panic!("{said}"));
+        // Some of 200 products share a kernel, and the longest of them is a part of all.
+        let number = |name: &str| -> f64 {
+            let text = line.split_once(&format!("{name} ")).unwrap().1;
+            text.split([',', ' ']).next().unwrap().trim().parse().unwrap()
+        };
+        assert!(line.contains(" 200 "), "{line}");
+        assert!((0.0..number("all")).contains(&number("longest")), "{line}");
+    }
+}
+
+#[test]
+fn properties_of_kernels_that_leave_the_bits_alone_are_shown() {
+    let folder = tempfile::tempdir().unwrap();
+    let said = pgemm(folder.path(), "numbers --bits --dtype s8 --problem 16x16x32");
+    let lines: Vec<&str> = said.lines().filter(|line| line.contains("16x16x32")).collect();
+    assert_eq!(lines.len(), 4, "{said}");
+    assert!(lines.iter().all(|line| line.contains("same") && !line.contains("differ")), "{said}");
+}
+
+#[test]
+fn assembled_kernels_are_compared_with_compiled_ones() {
+    let folder = tempfile::tempdir().unwrap();
+    let said = pgemm(folder.path(), "cubins compare --problems 2 --pairs 0 --rounds 1");
+    assert!(said.contains(": 0 with other bits than with the same kernels from the JIT"), "{said}");
+    assert!(said.contains("ahead µs"), "{said}");
+}
