@@ -197,4 +197,11 @@ mod tests {
         let nowhere = Path::new("/nowhere/pgemm");
         assert_eq!(compile_in(nowhere, 2, &specs, 0, |_| unreachable!()), specs);
     }
+
+    #[test]
+    fn processes_have_two_kernels_or_more() {
+        let processes = [(0, 8), (1, 8), (2, 8), (3, 8), (16, 8), (17, 8), (100, 8), (100, 1)]
+            .map(|(kernels, most)| processes_for(kernels, most));
+        assert_eq!(processes, [0, 1, 1, 2, 8, 8, 8, 1]);
+    }
 }

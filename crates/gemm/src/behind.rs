@@ -101,3 +101,47 @@ impl Behind {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_kernel_is_asked_for_once() {
+        let [first, second] =
+            ["bf16-kk-bf16-64x64x64-s10-w1-c1x1", "bf16-kn-bf16-64x64x64-s10-w1-c1x1"]
+                .map(|name| name.parse::<Spec>().unwrap());
+        let (behind, mut started, mut receiver) = (Behind::default(), 0, None);
+        assert!(behind.is_idle());
+        for spec in [first, first, second] {
+            behind.compile(spec, |waiting| {
+                (started, receiver) = (started + 1, Some(waiting));
+                Ok(())
+            });
+            assert!(!behind.is_idle());
+        }
+        let receiver = receiver.unwrap();
+        assert_eq!((started, receiver.try_iter().collect::<Vec<_>>()), (1, vec![first, second]));
+
+        // A kernel that was dropped since may be asked for again, and one that failed may not.
+        behind.done(first, true);
+        assert!(!behind.is_idle());
+        behind.done(second, false);
+        assert!(behind.is_idle());
+        for spec in [second, first] {
+            behind.compile(spec, |_| panic!("there is a thread"));
+        }
+        assert_eq!(receiver.try_iter().collect::<Vec<_>>(), [first]);
+
+        // Without a thread nothing is sent and nothing waits, however often it is asked for.
+        let (behind, mut tries) = (Behind::default(), 0);
+        for _ in 0..2 {
+            behind.compile(first, |_| {
+                tries += 1;
+                Err(io::Error::other("no more threads"))
+            });
+        }
+        assert!(behind.is_idle());
+        assert_eq!(tries, 1);
+    }
+}

@@ -70,6 +70,8 @@ pub mod packs;
 mod plans;
 pub mod power;
 mod recent;
+#[cfg(test)]
+mod recorded;
 mod sequence;
 mod shipped;
 pub mod stats;

@@ -196,3 +196,41 @@ impl Allocations<'_> {
         Pointers::new(at(a, 0), at(b, 1), at(c, 2), at(d, 3)).with_bias(at(bias, 4))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use pgemm_ir::Element;
+    use pgemm_plan::Major;
+
+    use super::*;
+
+    /// Without a C, D is read in its place, by C's leading dimension.
+    #[test]
+    fn d_has_to_hold_what_is_read_as_c_too() {
+        let mut problem = Problem::new(4, 8, 2, Major::K, Major::N).with_beta(1.0);
+        problem.c_leading_dimension = 20;
+        let config = Config::new(Element::F32);
+        let check = |c: Option<usize>, d: usize, offset: u64| {
+            let [a, b] = [vec![0; 4 * 2 * 4], vec![0; 2 * 8 * 4]];
+            let (c, mut d) = (c.map(|elements| vec![0; elements * 4]), vec![0; d * 4]);
+            let offsets = [0, 0, 0, offset, 0];
+            let allocations =
+                Allocations { a: &a, b: &b, c: c.as_deref(), d: &mut d, bias: None, offsets };
+            allocations.check(&config, &problem).map_err(|error| error.to_string())
+        };
+        // Three lines, and the eight elements of the last.
+        let (of_c, of_d) = (3 * 20 + 8, 3 * 8 + 8);
+        assert_eq!(check(Some(of_c), of_d, 0), Ok(()));
+        assert_eq!(check(None, of_c, 0), Ok(()));
+        assert_eq!(check(Some(of_c), of_d + 1, 4), Ok(()));
+        for (c, d, offset) in [
+            (Some(of_c - 1), of_d, 0),
+            (Some(of_c), of_d - 1, 0),
+            (None, of_c - 1, 0),
+            (None, of_d, 0),
+            (Some(of_c), of_d, 4),
+        ] {
+            assert!(check(c, d, offset).is_err(), "{c:?} {d} {offset}");
+        }
+    }
+}

@@ -7,6 +7,7 @@ use rand::{RngExt, SeedableRng, seq::SliceRandom};
 
 mod f16;
 mod orders;
+mod recorded;
 mod specials;
 
 use super::*;

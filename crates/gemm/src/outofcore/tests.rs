@@ -17,6 +17,7 @@ use super::schedule::{Lane, Schedule, Work};
 use super::tile::{Operand, Tile};
 use crate::cpu;
 use crate::matrix::HostMatrix;
+use crate::recorded;
 
 fn shapes(problem: Problem, a: Element, d: Element) -> Shapes {
     Shapes { problem, elements: [a, a, d], fused: false }
@@ -296,4 +297,45 @@ fn large_products_overlap_in_four_gibibytes() {
             assert!(seconds <= 1.15 * (computing + starved), "{seconds}");
         }
     }
+}
+
+/// What is chosen for products of several shapes, types and budgets, and how long it should take.
+#[test]
+fn choices_are_those_that_were_recorded() {
+    let mut lines = Vec::new();
+    let shape = |[m, n, k]: [usize; 3], a_major, b_major| Problem::new(m, n, k, a_major, b_major);
+    for (extents, a, d) in [
+        ([32_768; 3], Element::Bf16, Element::Bf16),
+        ([20_000, 3000, 50_000], Element::F32, Element::F32),
+        ([5000, 70_000, 900], Element::E4m3, Element::Bf16),
+        ([1000, 1000, 1_000_000], Element::F64, Element::F64),
+        ([100_000, 64, 4096], Element::Tf32, Element::F32),
+    ] {
+        for (a_major, b_major) in [(Major::K, Major::N), (Major::M, Major::K)] {
+            let problem = shape(extents, a_major, b_major);
+            for (problem, fused) in [(problem, false), (problem.with_beta(0.5), true)] {
+                for bytes in [64 << 20, 1 << 30, 8u64 << 30] {
+                    let shapes = Shapes { fused, ..shapes(problem, a, d) };
+                    let choice = choose(&shapes, bytes, &Rates::usual(a));
+                    let text = match choice {
+                        Ok((blocking, schedule)) => {
+                            let Blocking { block, first, group, slots, .. } = blocking;
+                            format!(
+                                "{block:?} {first:?} {group:?} {} {slots:?}, {:?} bytes, {:.4e} s",
+                                if blocking.down_columns { "down" } else { "across" },
+                                schedule.bytes(&shapes, &blocking),
+                                schedule.seconds(&shapes, &blocking, &Rates::usual(a)),
+                            )
+                        }
+                        Err(needed) => format!("{needed} bytes are needed"),
+                    };
+                    let fused = if fused { " fused" } else { "" };
+                    lines.push(format!(
+                        "{a}->{d} {extents:?} {a_major}{b_major}{fused} in {bytes}: {text}"
+                    ));
+                }
+            }
+        }
+    }
+    recorded::check("out-of-core.txt", &lines);
 }

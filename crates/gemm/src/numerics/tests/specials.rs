@@ -196,3 +196,18 @@ fn results_that_saturate_are_held_against_the_ends() {
     let model = ErrorModel::new(Accumulation::Nearest, Element::E5m2);
     assert!(!reference.compare(&infinite, &model).unwrap().passed);
 }
+
+/// What the roundings of a sum lose is added to it, so that doubles have a reference too.
+#[test]
+fn large_addends_that_cancel_leave_the_small_one() {
+    let layout = |rows, columns| MatrixLayout::row_major(rows, columns);
+    let a = HostMatrix::from_f64(layout(1, 3), Element::F64, &[1e16, 1.0, -1e16]).unwrap();
+    let b = HostMatrix::from_f64(layout(3, 1), Element::F64, &[1.0; 3]).unwrap();
+    let d = HostMatrix::from_f64(layout(1, 1), Element::F64, &[1.0]).unwrap();
+    let problem = Problem::new(1, 1, 3, Major::K, Major::N);
+    let reference = Reference::new(&problem, &a, &b, None).unwrap();
+    let model = ErrorModel::new(Accumulation::Nearest, Element::F64);
+    let comparison = reference.compare(&d, &model).unwrap();
+    assert!(comparison.passed, "{comparison}");
+    assert_eq!(comparison.worst.unwrap().reference, 1.0);
+}
