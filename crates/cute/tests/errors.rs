@@ -151,6 +151,11 @@ fn composition_errors_name_the_violated_condition() {
 fn other_operations_reject_invalid_operands() {
     let a = layout("(4,4):(1,4)");
     assert!(matches!(a.mode(2), Err(CuteError::NoSuchMode { mode: 2, rank: 2, .. })));
+    assert!(matches!(a.replace(2, &a), Err(CuteError::NoSuchMode { mode: 2, rank: 2, .. })));
+    // A layout of depth 0 has one mode.
+    let single = layout("4:1");
+    assert_eq!(single.replace(0, &a).unwrap(), a);
+    assert!(matches!(single.replace(1, &a), Err(CuteError::NoSuchMode { mode: 1, rank: 1, .. })));
     assert!(matches!(a.group_modes(1, 3), Err(CuteError::ModeRange { end: 3, .. })));
     assert!(matches!(a.append_to_rank(1), Err(CuteError::RankTooSmall { .. })));
     assert!(matches!(a.coalesce_by_mode((1, 1, 1)), Err(CuteError::TooManyModes { .. })));

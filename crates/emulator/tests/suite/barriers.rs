@@ -163,6 +163,10 @@ fn waiting_for_nobody_is_a_deadlock_that_names_the_barrier() {
     assert!(report.sites[0].what.contains("'barrier' + 0"), "{report}");
     assert!(report.sites[0].what.contains("lacks 2 of 3 arrivals"), "{report}");
     assert_eq!(report.sites[0].actor.warp, 2);
+    // The barrier is described once more by itself, since others may be busy that nobody waits for.
+    let notes: Vec<&String> =
+        report.notes.iter().filter(|note| note.starts_with("mbarrier at ")).collect();
+    assert!(matches!(&notes[..], [note] if note.contains("2 of 3 arrivals")), "{report}");
 }
 
 #[test]

@@ -72,6 +72,10 @@ fn acquire(memory: &mut HostView<'_>, answer: u64) -> bool {
     memory.load_acquire_u32(answer) == 1
 }
 
+fn acquire_both_words(memory: &mut HostView<'_>, answer: u64) -> bool {
+    memory.load_acquire_u64(answer) as u32 == 1
+}
+
 fn read_what_it_got(memory: &mut HostView<'_>, [.., got]: Places) {
     assert_eq!(memory.read(got, 4), 7u32.to_le_bytes());
 }
@@ -85,6 +89,7 @@ fn a_relaxed_store_releases_what_a_fence_before_it_has() {
     let kernel = kernel(Some(Scope::System));
     let of = |ring| fault(&kernel, ring, acquire, read_what_it_got);
     assert_eq!(of(release), None);
+    assert_eq!(fault(&kernel, release, acquire_both_words, read_what_it_got), None);
     assert_eq!(
         of(|memory, doorbell| memory.store_relaxed_u32(doorbell, 1)),
         Some(ReportKind::Race)
