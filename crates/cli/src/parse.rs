@@ -64,6 +64,26 @@ pub fn extents(problem: &Problem) -> String {
     format!("{m}x{n}x{k}{batch}")
 }
 
+/// The options of a command that say a problem's extents and types, written for a shell.
+pub fn problem_options(problem: &Problem, elements: Elements) -> String {
+    let Elements { a, b, d, precision, .. } = elements;
+    let extents = extents(problem);
+    // A star means something to shells.
+    let extents = if extents.contains('*') { format!("'{extents}'") } else { extents };
+    let mut options = format!("--problem {extents} --dtype {a}");
+    let usual = self::elements(a, Some(b), None, None);
+    for (option, name, needed) in [
+        ("b-dtype", b.name(), a != b),
+        ("output-dtype", d.name(), usual.d != d),
+        ("precision", precision.name(), usual.precision != precision),
+    ] {
+        if needed {
+            options += &format!(" --{option} {name}");
+        }
+    }
+    options
+}
+
 /// The strides between the matrices of a batch.
 #[derive(Args, Clone, Debug)]
 pub struct Strides {

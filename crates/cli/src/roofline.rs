@@ -198,7 +198,7 @@ fn properties(
             "tiles",
             format!(
                 "{} tiles in {:.2} waves on {} CTAs",
-                plan.tiles,
+                plan.tiles * u64::from(plan.spec.cluster.size()),
                 plan.waves,
                 advice::ctas(plan)
             ),

@@ -106,24 +106,10 @@ fn command(problem: &Problem, elements: Elements, peer: Option<Peer>) -> Option<
     if problem.one() != plain || problem.d_major == Major::M {
         return None;
     }
-    let Elements { a, b, d, precision, .. } = elements;
-    let usual = parse::elements(a, Some(b), None, None);
-    let mut options = format!("--dtype {a}");
-    for (option, name, needed) in [
-        ("b-dtype", b.name(), a != b),
-        ("output-dtype", d.name(), usual.d != d),
-        ("precision", precision.name(), usual.precision != precision),
-    ] {
-        if needed {
-            options += &format!(" --{option} {name}");
-        }
-    }
-    let extents = parse::extents(problem);
-    // A star means something to shells.
-    let extents = if extents.contains('*') { format!("'{extents}'") } else { extents };
     let majors = format!("{}{}", plain.a.major, plain.b.major);
     let peer = peer?.typed();
-    Some(format!("pgemm atlas --problem {extents} {options} --majors {majors} --against {peer}"))
+    let options = parse::problem_options(problem, elements);
+    Some(format!("pgemm atlas {options} --majors {majors} --against {peer}"))
 }
 
 #[cfg(test)]

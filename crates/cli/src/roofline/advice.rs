@@ -2,9 +2,11 @@
 //! planner's kernel.
 
 use persistent_gemm::measure::Elements;
-use persistent_gemm::{Plan, Problem, Split};
+use persistent_gemm::{Major, Plan, Problem, Split};
 use pgemm_bench::Limits;
 use pgemm_bench::atlas::Regime;
+
+use crate::parse;
 
 /// A problem under the ceilings.
 pub struct Placed {
@@ -49,11 +51,14 @@ pub fn advice(
         Regime::Memory => of_memory(plan, sms),
         Regime::Compute => of_arithmetic(plan, sms),
     };
-    let Problem { m, n, k, .. } = problem;
+    let mut options = parse::problem_options(problem, elements);
+    options += &format!(" --a-major {} --b-major {}", problem.a.major, problem.b.major);
+    if problem.d_major == Major::M {
+        options += " --d-major m";
+    }
     lines.push(format!(
         "let the autotuner measure tiles, stages, clusters, splits and raster heights: pgemm autotune \
-         --problem {m}x{n}x{k} --dtype {} --a-major {} --b-major {}",
-        elements.a, problem.a.major, problem.b.major
+         {options}"
     ));
     lines
 }

@@ -10,6 +10,7 @@ mod kernels;
 mod layouts;
 mod numbers;
 mod packs;
+mod recorded;
 mod reports;
 mod run;
 mod shell;
