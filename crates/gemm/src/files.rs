@@ -450,6 +450,26 @@ mod tests {
         assert!(!path.exists() && !super::unfinished().contains(&path));
     }
 
+    /// A file is old enough after [`STALE`], and the first one that a process writes into the folder
+    /// removes it.
+    #[test]
+    fn the_first_write_into_a_folder_removes_what_is_old() {
+        let folder = tempfile::tempdir().unwrap();
+        let left = |name: &str, age: Duration| {
+            let path = folder.path().join(format!("{PREFIX}{name}{SUFFIX}"));
+            let file = File::create(&path).unwrap();
+            file.set_modified(std::time::SystemTime::now() - age).unwrap();
+            path
+        };
+        let (old, new) = (left("old", STALE * 2), left("new", STALE / 2));
+        write(&folder.path().join("first"), b"text").unwrap();
+        assert!(!old.exists() && new.exists());
+        // Later ones do not look again.
+        let old = left("old", STALE * 2);
+        write(&folder.path().join("second"), b"text").unwrap();
+        assert!(old.exists());
+    }
+
     #[test]
     fn a_failure_changes_nothing() {
         let folder = tempfile::tempdir().unwrap();

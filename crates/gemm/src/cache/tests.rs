@@ -286,3 +286,15 @@ fn threads_share_a_folder() {
         .count();
     assert_eq!(temporary, 0);
 }
+
+#[cfg(unix)]
+#[test]
+fn the_folder_is_for_this_user_only() {
+    use std::os::unix::fs::PermissionsExt;
+    let folder = tempfile::tempdir().unwrap();
+    let own = folder.path().join("a/b");
+    create_private(&own).unwrap();
+    for made in [own.parent().unwrap(), &own] {
+        assert_eq!(fs::metadata(made).unwrap().permissions().mode() & 0o777, 0o700, "{made:?}");
+    }
+}
