@@ -16,7 +16,7 @@ pub(crate) fn check(name: &str, lines: &[String]) {
         return fs::write(path, text).unwrap();
     }
     let recorded = fs::read_to_string(&path).unwrap();
-    let differing = recorded.lines().zip(&*lines).find(|(recorded, line)| recorded != line);
+    let differing = recorded.lines().zip(lines).find(|(recorded, line)| recorded != line);
     assert!(differing.is_none(), "{}: {differing:#?}", path.display());
     assert_eq!(recorded.lines().count(), lines.len(), "{}", path.display());
 }

@@ -591,6 +591,7 @@ fn by_name(accesses: &[PlannedProblem], device: DeviceFacts) -> Result<Option<Ch
         return Err(PlanError::NoSplit { spec, split });
     }
     config.check_epilogue_of(&spec)?;
+    plain.with_epilogue(config.epilogue.shape()).spec.validate()?;
     // Rated as the kernel without an epilogue.
     let choice = choice_for(
         plain.with_epilogue(EpilogueShape::NONE).spec,
@@ -599,7 +600,6 @@ fn by_name(accesses: &[PlannedProblem], device: DeviceFacts) -> Result<Option<Ch
         device,
         None,
     );
-    choice.with_epilogue(config.epilogue.shape()).spec.validate()?;
     Ok(Some(choice))
 }
 

@@ -404,6 +404,26 @@ fn arrays_that_share_one_byte_overlap() {
     }
 }
 
+/// Found by mutated views: libraries may show any numbers.
+#[test]
+fn shapes_and_strides_that_no_array_has_are_refused_or_count_as_overlaps() {
+    for (a, b, array) in
+        [([-1, 5], [5, 7], "a"), ([3, 5], [5, i64::MIN], "b"), ([3, -5], [-5, 7], "a")]
+    {
+        let error = result_shape(&tight(4096, &a), &tight(1 << 20, &b)).unwrap_err();
+        assert!(
+            matches!(error, LayoutError::NegativeExtent { array: found, .. } if found == array)
+        );
+        assert!(error.to_string().contains("no extent may be negative"), "{error}");
+    }
+    // Elements from one end of memory to the other and beyond.
+    let most = i64::MAX;
+    let far = at(4096, &[2, 3, 4, most], &[most, most, most, most]);
+    let (second, out) = (tight(1 << 20, &[most, 1]), tight(OUT, &[2, 3, 4, 1]));
+    let refused = of(&far, &second, &out).unwrap_err();
+    assert!(matches!(refused, LayoutError::OutOverlaps { array: "a" }), "{refused}");
+}
+
 /// The arrays that a library shows by DLPack: addresses, extents and strides can be any numbers.
 #[test]
 fn arrays_of_any_extents_and_strides_are_multiplied_or_refused() {

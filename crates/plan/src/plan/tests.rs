@@ -436,3 +436,29 @@ fn more_sms_than_the_device_has_are_refused() {
         );
     }
 }
+
+/// A regression test: kernels were rated before their names were checked.
+#[test]
+fn kernels_that_no_cluster_or_tile_has_are_refused() {
+    for name in [
+        "bf16-kkm-bf16-64x16x64-s16-w1-c1x0",
+        "bf16-kkm-bf16-64x16x64-s16-w1-c0x1",
+        "bf16-kkm-bf16-0x16x64-s16-w1-c1x1",
+        "bf16-kkm-bf16-64x0x64-s16-w1-c1x1",
+        "bf16-kkm-bf16-64x16x0-s16-w1-c1x1",
+        "bf16-kkm-bf16-64x16x64-s0-w1-c1x1",
+        "bf16-kkm-bf16-64x16x64-s16-w0-c1x1",
+        "f64-kk-f64-16x64x16-s11-w0x4-k8",
+        "f64-kk-f64-0x64x16-s11-w1x4-k8",
+        "f32-mk-f32-64x32x16-s16-t0x4-w2x2",
+        "bf16-kk-bf16-16x8x64-s0-direct0x4",
+    ] {
+        let Ok(spec) = name.parse::<Spec>() else { continue };
+        let mut config = Config::new(spec.a).with_output(spec.output);
+        config.spec = Some(spec);
+        let (a, b) = Choice::plain(spec).majors();
+        let problem = Problem::new(100, 90, 80, a, b);
+        let planned = Plan::best(&problem, &config, crate::USUAL_SMS);
+        assert!(planned.is_err(), "{name}: {planned:?}");
+    }
+}

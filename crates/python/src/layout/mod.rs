@@ -180,6 +180,15 @@ pub enum LayoutError {
         what_to_do: &'static str,
     },
 
+    /// A shape that no array has.
+    #[error("{array} is of shape {shape}, and no extent may be negative")]
+    NegativeExtent {
+        /// `a` or `b`.
+        array: &'static str,
+        /// Its shape.
+        shape: Box<Dims>,
+    },
+
     /// A dimension that is walked backwards.
     #[error(
         "{array} has strides {strides}, and none may be negative: call .copy() (numpy: \

@@ -3,15 +3,11 @@
 
 use super::View;
 
-/// Bytes from the first element to one past the last.
+/// Bytes from the first element to one past the last, or more than memory has.
 fn span(view: &View) -> u128 {
-    let last: u128 = view
-        .shape
-        .iter()
-        .zip(view.strides.iter())
-        .map(|(extent, stride)| (*extent as u128 - 1) * *stride as u128)
-        .sum();
-    (last + 1) * u128::from(view.dtype.bytes())
+    let along = |(extent, stride): (&i64, &i64)| (*extent as u128 - 1) * *stride as u128;
+    let last = view.shape.iter().zip(view.strides.iter()).map(along).fold(0, u128::saturating_add);
+    last.saturating_add(1).saturating_mul(view.dtype.bytes().into())
 }
 
 /// Whether two arrays without negative strides share no byte: one follows the other, or they are
@@ -43,13 +39,13 @@ fn side_by_side(first: &View, second: &View, apart: u128) -> bool {
         for (extent, stride) in view.shape.iter().zip(view.strides.iter()) {
             let stride = bytes(view, *stride);
             if *extent > 1 && !stride.is_multiple_of(line) {
-                within += (*extent as u128 - 1) * stride;
+                within = (*extent as u128 - 1).saturating_mul(stride).saturating_add(within);
             }
         }
         within
     };
     let offset = apart % line;
-    offset >= width(first) && offset + width(second) <= line
+    offset >= width(first) && width(second) <= line - offset
 }
 
 /// Whether no two elements of an array with no negative strides share memory, as far as sorting
@@ -66,7 +62,7 @@ pub fn is_injective(view: &View) -> bool {
     let mut reach = 0i128;
     dimensions.into_iter().all(|(stride, extent)| {
         let fits = i128::from(stride) > reach;
-        reach += i128::from(stride) * i128::from(extent - 1);
+        reach = reach.saturating_add(i128::from(stride) * i128::from(extent - 1));
         fits
     })
 }

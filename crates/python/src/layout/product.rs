@@ -80,6 +80,11 @@ fn matrix(view: &View, vector_is_row: bool) -> Option<(Matrix, &[i64], &[i64])> 
 /// # Errors
 /// The arrays do not multiply.
 pub fn result_shape(a: &View, b: &View) -> Result<Dims, LayoutError> {
+    for (array, view) in [("a", a), ("b", b)] {
+        if view.shape.iter().any(|extent| *extent < 0) {
+            return Err(LayoutError::NegativeExtent { array, shape: view.shape.into() });
+        }
+    }
     let scalar = |array| LayoutError::Scalar { array };
     let (a_matrix, a_batch, _) = matrix(a, true).ok_or_else(|| scalar("a"))?;
     let (b_matrix, b_batch, _) = matrix(b, false).ok_or_else(|| scalar("b"))?;
@@ -284,8 +289,12 @@ fn check_memory(a: &View, b: &View, c: Option<&View>, out: &View) -> Result<(), 
 fn push_merged(axes: &mut Vec<Axis>, axis: Axis) {
     if let Some(outer) = axes.last_mut() {
         let goes_on = |outer: i64, inner: i64| Some(outer) == inner.checked_mul(axis.extent);
-        if outer.strides.iter().zip(axis.strides).all(|(outer, inner)| goes_on(*outer, inner)) {
-            *outer = Axis { extent: outer.extent * axis.extent, ..axis };
+        let all = outer.extent.checked_mul(axis.extent);
+        let merged = all.map(|extent| Axis { extent, ..axis });
+        if let Some(merged) = merged
+            && outer.strides.iter().zip(axis.strides).all(|(outer, inner)| goes_on(*outer, inner))
+        {
+            *outer = merged;
             return;
         }
     }
