@@ -67,7 +67,7 @@ pub fn autotune(_: &Gemm, request: &Request) -> Result<(), Failure> {
         .collect();
     Err(Failure::unsupported(format!(
         "pgemm_autotune is not part of this library: configure CMake with \
-         -DPERSISTENT_GEMM_TUNER=ON (cargo: --features tuner), or run `pgemm autotune --problem \
+         -DPERSISTENT_GEMM_TUNER=ON (cargo: the feature tuner), or run `pgemm autotune --problem \
          {m}x{n}x{k}{options}` and give its results file in place of {file}"
     )))
 }

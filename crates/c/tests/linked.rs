@@ -139,33 +139,60 @@ fn cpp_programs_link_and_get_exceptions() {
     }
 }
 
+/// Compiles a program, links it, runs it on the emulated device with these arguments, and returns
+/// what it printed.
+fn run_on_device(compiler: &str, program: &Path, arguments: &[&Path]) -> String {
+    let work = tempfile::tempdir().unwrap();
+    let (executable, library) = (work.path().join("program"), library());
+    succeeds(
+        Command::new(compiler)
+            .args(C)
+            .args(["-Werror", "-D_POSIX_C_SOURCE=200809L"])
+            .arg("-I")
+            .arg(folder().join("include"))
+            .arg("-I")
+            .arg(examples())
+            .arg(program)
+            .arg("-o")
+            .arg(&executable)
+            .arg("-L")
+            .arg(&library)
+            .args(["-lpersistent_gemm", "-pthread", "-ldl", "-lm"]),
+    );
+    let driver = pgemm_emulated_driver::folder().unwrap();
+    let paths = std::env::join_paths([driver.path(), library.as_path()]).unwrap();
+    let run = succeeds(
+        Command::new(&executable)
+            .args(arguments)
+            .env("LD_LIBRARY_PATH", paths)
+            .env("PGEMM_CACHE_DIR", work.path())
+            .env_remove("PGEMM_AUTOTUNE"),
+    );
+    String::from_utf8_lossy(&run.stdout).into_owned()
+}
+
+fn examples() -> PathBuf {
+    folder().join("../../examples")
+}
+
 /// A batch of products with C, whose elements the program compares with its own.
 #[test]
 fn an_example_computes_on_the_emulated_device() {
-    let examples = folder().join("../../examples");
     for compiler in compilers(["gcc", "clang"]) {
-        let work = tempfile::tempdir().unwrap();
-        let (executable, library) = (work.path().join("program"), library());
-        succeeds(
-            Command::new(compiler)
-                .args(C)
-                .args(["-Werror", "-D_POSIX_C_SOURCE=200809L", "-I"])
-                .arg(folder().join("include"))
-                .arg(examples.join("batch_demo.c"))
-                .arg("-o")
-                .arg(&executable)
-                .arg("-L")
-                .arg(&library)
-                .args(["-lpersistent_gemm", "-pthread", "-ldl", "-lm"]),
-        );
-        let driver = pgemm_emulated_driver::folder().unwrap();
-        let paths = std::env::join_paths([driver.path(), library.as_path()]).unwrap();
-        let run = succeeds(
-            Command::new(&executable)
-                .env("LD_LIBRARY_PATH", paths)
-                .env("PGEMM_CACHE_DIR", work.path()),
-        );
-        let said = String::from_utf8_lossy(&run.stdout).into_owned();
+        let said = run_on_device(compiler, &examples().join("batch_demo.c"), &[]);
         assert!(said.contains(": 0 of 72000 elements are wrong"), "{said}");
+    }
+}
+
+#[test]
+fn c_programs_compute_prepare_and_tune_on_the_emulated_device() {
+    for compiler in compilers(["gcc", "clang"]) {
+        let results = tempfile::tempdir().unwrap();
+        let file = results.path().join("results.json");
+        let program = folder().join("tests/linked/device.c");
+        let said = run_on_device(compiler, &program, &[&file]);
+        assert!(said.contains("all is as it should be"), "{said}");
+        let results = std::fs::read_to_string(file).unwrap();
+        assert_eq!(results.matches("\"chosen\"").count(), 2, "{results}");
     }
 }
