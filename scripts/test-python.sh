@@ -70,5 +70,6 @@ fi
 mkdir "$work/libraries"
 ln -s "$driver" "$work/libraries/libcuda.so"
 ln -s "$driver" "$work/libraries/libcuda.so.1"
+unset CUDA_VISIBLE_DEVICES
 LD_LIBRARY_PATH=$work/libraries PGEMM_AUTOTUNE=$work/autotune run_tests
 echo "test-python: all checks passed"

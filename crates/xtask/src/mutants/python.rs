@@ -17,7 +17,8 @@ use crate::files::remove_folder;
 /// sources, and one with the CUDA driver. A test that skips itself says so.
 const PROGRAM: &str = r#"#!/bin/sh
 export LD_LIBRARY_PATH="LIBRARIES"
-export PYTHONPATH="TREE/crates/python/python" PYTHONDONTWRITEBYTECODE=1 CUDA_VISIBLE_DEVICES=
+[ -n "LIBRARIES" ] || export CUDA_VISIBLE_DEVICES=
+export PYTHONPATH="TREE/crates/python/python" PYTHONDONTWRITEBYTECODE=1
 export PGEMM_TOOLS="TREE/tools" PGEMM_BOOK="TREE"
 case "$*" in
 *--ignored*) ;;
