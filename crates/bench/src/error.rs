@@ -12,6 +12,7 @@ use pgemm_ir::Element;
 use pgemm_plan::PlanError;
 use pgemm_ptx::EmitError;
 
+use self::parts::listed;
 pub use self::parts::{FamilyError, SurveyLimit};
 use crate::names::problem_name;
 use crate::worker::WorkerError;
@@ -100,8 +101,9 @@ pub enum BenchError {
 
     /// libcublasLt was not found.
     #[error(
-        "libcublasLt was not found among {tried:?}. Install cuBLAS 11 or later (for example `pip \
-         install nvidia-cublas`), or set PGEMM_CUBLASLT to the library's file"
+        "libcublasLt was not found, looked for as {}. Install cuBLAS 11 or later (for example `pip \
+         install nvidia-cublas`), or set PGEMM_CUBLASLT to the library's file",
+        listed(tried)
     )]
     CublasLtNotFound {
         /// Every name that was tried.

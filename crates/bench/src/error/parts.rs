@@ -1,6 +1,8 @@
-//! What is too large for a survey, and what is wrong with a family of a suite.
+//! Parts of messages: what is too large for a survey, what is wrong with a family of a suite, lists of
+//! paths.
 
 use std::fmt;
+use std::path::PathBuf;
 
 /// The part of a problem that is too large for a survey.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -69,4 +71,10 @@ pub enum FamilyError {
         /// The text in the file.
         text: String,
     },
+}
+
+/// Paths one after the other.
+pub(super) fn listed(paths: &[PathBuf]) -> String {
+    let names: Vec<String> = paths.iter().map(|path| path.display().to_string()).collect();
+    names.join(", ")
 }
