@@ -200,7 +200,7 @@ python_module() {
     "$interpreter" -m zipfile -e python/persistent_gemm-*.whl python/site || return 1
     (
         cd python || exit 1
-        PGEMM_PROGRAM=$PWD/../pgemm PYTHONPATH=$PWD/site "$interpreter" -m pytest -q -ra -p no:cacheprovider test_torch.py test_runner.py test_engine.py test_warm_up.py test_packs.py test_others.py &&
+        PGEMM_PROGRAM=$PWD/../pgemm PYTHONPATH=$PWD/site "$interpreter" -m pytest -q -ra -p no:cacheprovider test_torch.py test_device.py test_runner.py test_engine.py test_warm_up.py test_packs.py test_others.py &&
             PYTHONPATH=$PWD/site "$interpreter" overhead.py
     )
 }
