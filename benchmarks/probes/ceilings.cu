@@ -120,8 +120,8 @@ __global__ void __launch_bounds__(256, 1) f64_kernel(const double *operands, dou
 }
 
 // Each CTA reads `blocks` blocks of 16 KiB times LOADS. There are `present` ones, and each CTA takes others in each
-// round: always the same ones would be further away for some CTAs than for others, which cost 3 to 9 %. LOADS loads of
-// a thread are under way at once, and none of them stays in L1.
+// round: always the same ones would be further away for some CTAs than for others, and take longer (docs/results.md).
+// LOADS loads of a thread are under way at once, and none of them stays in L1.
 template <int LOADS>
 __global__ void __launch_bounds__(1024, 2)
     read_kernel(const uint4 *data, uint32_t present, uint32_t blocks, uint32_t *sums) {

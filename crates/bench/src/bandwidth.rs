@@ -137,7 +137,7 @@ impl Shape {
                 })
                 .to_vec(),
             Shape::Loads(_) if bytes.is_multiple_of(LoadProbe::BLOCK_BYTES.into()) => {
-                vec![(L2Policy::Normal, LoadProbe::NAME.to_owned())]
+                vec![(L2Policy::Normal, LoadProbe::describe())]
             }
             Shape::Loads(_) => vec![],
         }

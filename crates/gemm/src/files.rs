@@ -450,8 +450,8 @@ mod tests {
         assert!(!path.exists() && !super::unfinished().contains(&path));
     }
 
-    /// A file is old enough after [`STALE`], and the first one that a process writes into the folder
-    /// removes it.
+    /// A file is old enough after [`STALE`], and the first one that a process writes into the
+    /// folder removes it.
     #[test]
     fn the_first_write_into_a_folder_removes_what_is_old() {
         let folder = tempfile::tempdir().unwrap();

@@ -1,13 +1,9 @@
-"""Arrays in the memory of a CUDA device that need no other library: the driver is called by ctypes. Tests with them run on a Hopper
-GPU, and on the emulated device where its library is found as libcuda."""
+"""Arrays in the memory of a CUDA device that need no other library: the driver is called by ctypes. Tests with them run on a
+Hopper GPU, and on the emulated device where its library is found as libcuda."""
 
 import ctypes
 
 import numpy as np
-import pytest
-
-import persistent_gemm as pg
-from conftest import missing
 
 
 class Driver:
@@ -76,13 +72,3 @@ class DeviceArray:
 
     def __del__(self):
         self.driver.cuda.cuMemFree_v2(self.memory)
-
-
-@pytest.fixture(scope="session")
-def driver():
-    """The driver, on a machine with a Hopper GPU or with the emulated one."""
-    try:
-        pg.Runner("bf16", None, None, None, device=0)
-    except pg.NoDeviceError as error:
-        missing(str(error))
-    return Driver()

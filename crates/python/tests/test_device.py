@@ -1,4 +1,4 @@
-"""Products in a device's memory, without another library: types, strides, streams, refusals, the runner, warm-up and the tuner."""
+"""Products in a device's memory, without another library: types, strides, streams, refusals, the runner, warm-up, the tuner."""
 
 import json
 
@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import persistent_gemm as pg
-from device import DeviceArray, driver  # noqa: F401: a fixture
+from device import DeviceArray
 
 TYPES = {"f32": "float32", "f64": "float64", "f16": "float16", "bf16": "bfloat16", "e4m3": "float8_e4m3fn", "s8": "int8"}
 
@@ -28,7 +28,7 @@ def product(a, b):
 
 
 @pytest.mark.parametrize("name", TYPES)
-def test_every_type_is_multiplied_where_it_lies(driver, name):  # noqa: F811
+def test_every_type_is_multiplied_where_it_lies(driver, name):
     dtype = numpy_type(name)
     a, b = integers((33, 24), dtype), integers((24, 40), dtype, 2)
     result = np.int32 if name == "s8" else numpy_type("bf16" if name == "e4m3" else name)
@@ -37,7 +37,7 @@ def test_every_type_is_multiplied_where_it_lies(driver, name):  # noqa: F811
     assert (out.get().astype(np.float64) == product(a, b)).all()
 
 
-def test_lines_may_have_gaps_and_any_order(driver):  # noqa: F811
+def test_lines_may_have_gaps_and_any_order(driver):
     a, b = integers((40, 30), np.float32), integers((30, 24), np.float32, 2)
     wide = np.zeros((40, 64), np.float32)
     wide[:, 7:37] = a
@@ -58,7 +58,7 @@ def test_lines_may_have_gaps_and_any_order(driver):  # noqa: F811
     assert (by_columns.get() == product(a, b)).all()
 
 
-def test_scalars_c_and_the_bias(driver):  # noqa: F811
+def test_scalars_c_and_the_bias(driver):
     a, b, c = integers((16, 8), np.float32), integers((8, 24), np.float32, 2), integers((16, 24), np.float32, 3)
     bias = integers(24, np.float32, 4)
     on_device = [DeviceArray(driver, array) for array in (a, b, c, bias)]
@@ -72,7 +72,7 @@ def test_scalars_c_and_the_bias(driver):  # noqa: F811
     assert (out.get() == product(a, b) + bias).all()
 
 
-def test_batches(driver):  # noqa: F811
+def test_batches(driver):
     a, b = integers((3, 17, 16), np.float16), integers((3, 16, 8), np.float16, 2)
     out = DeviceArray(driver, np.zeros((3, 17, 8), np.float16))
     pg.matmul(DeviceArray(driver, a), DeviceArray(driver, b), out)
@@ -81,7 +81,7 @@ def test_batches(driver):  # noqa: F811
     assert (out.get() == product(a, b[0])).all()
 
 
-def test_streams(driver):  # noqa: F811
+def test_streams(driver):
     a, b = integers((16, 16), np.float32), integers((16, 16), np.float32, 2)
     stream = driver.stream()
     on_device = [DeviceArray(driver, array, stream=stream) for array in (a, b, np.zeros((16, 16), np.float32))]
@@ -93,7 +93,7 @@ def test_streams(driver):  # noqa: F811
         pg.matmul(*on_device, stream="fast")
 
 
-def test_what_cannot_be_computed_is_refused(driver):  # noqa: F811
+def test_what_cannot_be_computed_is_refused(driver):
     a, b = integers((16, 16), np.float32), integers((16, 16), np.float32, 2)
     x, y = DeviceArray(driver, a), DeviceArray(driver, b)
     out = DeviceArray(driver, np.zeros((16, 16), np.float32))
@@ -112,7 +112,7 @@ def test_what_cannot_be_computed_is_refused(driver):  # noqa: F811
     assert (out.get() == 0).all()
 
 
-def test_the_runner_takes_addresses(driver):  # noqa: F811
+def test_the_runner_takes_addresses(driver):
     a, b = integers((64, 40), np.float32), integers((40, 48), np.float32, 2)
     out = DeviceArray(driver, np.zeros((64, 48), np.float32))
     x, y = DeviceArray(driver, a), DeviceArray(driver, b)
@@ -128,7 +128,7 @@ def test_the_runner_takes_addresses(driver):  # noqa: F811
         runner.run(0, y.address, out.address, 64, 48, 40)
 
 
-def test_problems_are_warmed_up(driver):  # noqa: F811
+def test_problems_are_warmed_up(driver):
     told = []
     warmed = pg.warm_up([(16, 24, 32), (16, 24, 32), "8x8x8"], "bf16", progress=lambda done, all: told.append((done, all)))
     assert warmed["problems"] == 2 and warmed["kernels"] >= 1
@@ -138,7 +138,7 @@ def test_problems_are_warmed_up(driver):  # noqa: F811
         pg.load_pack("/nowhere/pack.pgemm")
 
 
-def test_a_problem_is_tuned(driver, tmp_path, monkeypatch):  # noqa: F811
+def test_a_problem_is_tuned(driver, tmp_path, monkeypatch):
     monkeypatch.setenv("PGEMM_AUTOTUNE", str(tmp_path / "installed"))
     told, file = [], tmp_path / "tuned.json"
     tuned = pg.autotune((32, 32, 32), "bf16", trials=2, seconds=0.1, file=file, progress=lambda *all: told.append(all))

@@ -6,18 +6,9 @@ import numpy as np
 import pytest
 
 import persistent_gemm as pg
-from conftest import missing
 
 # JAX would take most of the memory at once.
 os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")
-
-
-@pytest.fixture
-def gpu():
-    try:
-        pg.Runner("bf16", None, None, None, device=0)
-    except pg.NoDeviceError as error:
-        missing(str(error))
 
 
 def check(found, a, b):

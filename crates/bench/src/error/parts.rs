@@ -1,5 +1,5 @@
-//! Parts of messages: what is too large for a survey, what is wrong with a family of a suite, lists of
-//! paths.
+//! Parts of messages: what is too large for a survey, what is wrong with a family of a suite, and
+//! lists of paths.
 
 use std::fmt;
 use std::path::PathBuf;

@@ -28,7 +28,8 @@ const EXECUTION_FAILED: Status = 13;
 const NOT_SUPPORTED: Status = 15;
 
 /// The algorithms that the heuristic proposes if their workspace fits, its first pick first. The
-/// last one is proposed even if it does not fit, which callers have to notice. All compute the same.
+/// last one is proposed even if it does not fit, which callers have to notice. All compute the
+/// same.
 const ALGORITHMS: [Algorithm; 4] = [
     Algorithm { id: 66, tile: 20, workspace_bytes: 0, state: SUCCESS },
     Algorithm { id: 71, tile: 24, workspace_bytes: 1 << 20, state: SUCCESS },

@@ -1,6 +1,6 @@
 //! Products of the stand-in for cuBLASLt. Sums are in double precision, in the order of k, and D is
-//! rounded once. Long sums lack the last product, so that tests can see what is said about a peer that
-//! is wrong.
+//! rounded once. Long sums lack the last product, so that tests can see what is said about a peer
+//! that is wrong.
 
 use float8::{F8E4M3, F8E5M2};
 use half::{bf16, f16};
@@ -34,8 +34,8 @@ pub(crate) enum Activation {
     Gelu,
 }
 
-/// `D = activation(alpha·op(A)·op(B) + beta·C + bias)`, where an element of the bias belongs to a row
-/// of D.
+/// `D = activation(alpha·op(A)·op(B) + beta·C + bias)`, where an element of the bias belongs to a
+/// row of D.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Product {
     pub(crate) a: Matrices,

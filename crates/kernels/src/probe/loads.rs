@@ -29,9 +29,6 @@ impl LoadProbe {
     /// Bytes that a CTA reads at once. The size of a buffer is a multiple of it.
     pub const BLOCK_BYTES: u32 = LOADS * Self::THREADS * CHUNK_BYTES;
 
-    /// What it reads at once, in words.
-    pub const NAME: &str = "4 loads of 16 bytes in each of 1024 threads";
-
     /// Builds, verifies and legalises the probe.
     ///
     /// # Errors
@@ -43,6 +40,11 @@ impl LoadProbe {
         let kernel =
             pgemm_ir::optimise(kernel).map_err(|error| ProbeError::Passes(Box::new(error)))?;
         Ok(LoadProbe { kernel })
+    }
+
+    /// What a CTA reads at once, for people.
+    pub fn describe() -> String {
+        format!("{LOADS} loads of {CHUNK_BYTES} bytes in each of {} threads", Self::THREADS)
     }
 
     /// The launch of this kernel on `work`, whose size is a multiple of

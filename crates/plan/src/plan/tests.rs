@@ -440,6 +440,7 @@ fn more_sms_than_the_device_has_are_refused() {
 /// A regression test: kernels were rated before their names were checked.
 #[test]
 fn kernels_that_no_cluster_or_tile_has_are_refused() {
+    let mut planned = 0;
     for name in [
         "bf16-kkm-bf16-64x16x64-s16-w1-c1x0",
         "bf16-kkm-bf16-64x16x64-s16-w1-c0x1",
@@ -453,12 +454,15 @@ fn kernels_that_no_cluster_or_tile_has_are_refused() {
         "f32-mk-f32-64x32x16-s16-t0x4-w2x2",
         "bf16-kk-bf16-16x8x64-s0-direct0x4",
     ] {
+        // Other names are refused as names.
         let Ok(spec) = name.parse::<Spec>() else { continue };
+        planned += 1;
         let mut config = Config::new(spec.a).with_output(spec.output);
         config.spec = Some(spec);
         let (a, b) = Choice::plain(spec).majors();
         let problem = Problem::new(100, 90, 80, a, b);
-        let planned = Plan::best(&problem, &config, crate::USUAL_SMS);
-        assert!(planned.is_err(), "{name}: {planned:?}");
+        let plan = Plan::best(&problem, &config, crate::USUAL_SMS);
+        assert!(plan.is_err(), "{name}: {plan:?}");
     }
+    assert!(planned >= 4, "only {planned} of the names are read");
 }
