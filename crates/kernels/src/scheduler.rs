@@ -130,7 +130,10 @@ impl<'k> Scheduler<'k> {
         let (b, cluster) = (self.b, self.cluster);
         let cta = (cluster.size() > 1).then(|| {
             let rank = b.special(Special::CtaRank);
-            CtaPlace { m: rank % cluster.m, n: rank / cluster.m }
+            // The assembler does not know that the quotient is zero. It keeps it in a register from
+            // the first instruction to the last, and spilled it in f64 kernels with a GELU.
+            let n = if cluster.n == 1 { b.constant(0) } else { rank / cluster.m };
+            CtaPlace { m: rank % cluster.m, n }
         });
         Scheduler { cta, ..self }
     }

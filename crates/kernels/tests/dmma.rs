@@ -419,3 +419,15 @@ fn assemblers_take_it_without_spills() {
     let of = |majors| SHAPES.into_iter().map(move |shape| kernel(majors, shape).kernel);
     assert_clean(&assemblers(), MAJORS.into_iter().flat_map(of));
 }
+
+/// A draw of CI. The assemblers spilled four bytes: the place of a CTA along N, in a cluster that
+/// has one CTA along N.
+#[test]
+fn assemblers_take_activations_in_clusters_without_spills() {
+    let names = [
+        "f64-mn-f64-64x192x16-s5-w2x4-k8-c4x1-ebias_n.gelu",
+        "f64-mn-f64-64x128x16-s5-w2x4-k8-c2x1-egelu",
+    ];
+    let build = |name: &str| GemmKernel::build(&name.parse().expect("it is legal")).unwrap().kernel;
+    assert_clean(&assemblers(), names.into_iter().map(build));
+}
