@@ -57,7 +57,7 @@ mod wgmma;
 pub use error::SetupError;
 pub use host::{Host, HostStep, HostView, Released};
 pub use machine::Emulator;
-pub use maps::tensor_map_image;
+pub use maps::{tensor_map_image, tensor_map_of_image};
 pub use memory::{Memory, MemoryError, Permission};
 pub use options::{Checks, Options};
 pub use report::{Actor, ActorKind, Report, ReportKind, Site, Statistics};

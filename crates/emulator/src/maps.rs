@@ -59,6 +59,10 @@ pub fn tensor_map_image(
 }
 
 /// The map of an image; `None` if the bytes are not an image.
+pub fn tensor_map_of_image(image: &[u8; MAP_BYTES]) -> Option<(TensorMapSpec, TensorMapArgument)> {
+    decode(image)
+}
+
 fn decode(image: &[u8]) -> Option<(TensorMapSpec, TensorMapArgument)> {
     let mut words = [0; MAP_BYTES / 8];
     for (word, bytes) in words.iter_mut().zip(image.chunks_exact(8)) {

@@ -1,6 +1,10 @@
-"""Products in a device's memory, without another library: types, strides, streams, refusals, the runner, warm-up, the tuner."""
+"""Products in a device's memory, without another library: types, strides, streams, refusals, the runner, warm-up, the tuner,
+and engines."""
 
+import asyncio
+import gc
 import json
+import weakref
 
 import numpy as np
 import pytest
@@ -147,3 +151,130 @@ def test_a_problem_is_tuned(driver, tmp_path, monkeypatch):
     results = json.loads(file.read_text())
     assert [results["problems"][0]["key"][name] for name in "mnk"] == [32, 32, 32]
     assert results["problems"][0]["chosen"]["spec"] == tuned["kernel"]
+
+
+@pytest.fixture
+def engine(driver):
+    with pg.Engine("f16", "latency", typical=(64, 64, 64), out_dtype="f32", idle_seconds=0.002) as engine:
+        yield engine
+
+
+def job(driver, m=64, n=64, k=64, seed=1, **options):
+    """Arrays for an engine, and the product."""
+    a, weight = integers((m, k), np.float16, seed), integers((n, k), np.float16, seed + 1)
+    arrays = [DeviceArray(driver, array, **options) for array in (a, weight.T, np.full((m, n), 9, np.float32))]
+    return *arrays, product(a, weight.T)
+
+
+def test_an_engine_computes_jobs(driver, engine):
+    a, b, out, exact = job(driver)
+    assert "-resident" in engine.kernel and engine.launches == 0 and engine.prepared == 0
+    assert "Engine" in repr(engine) and engine.kernel in repr(engine)
+    ticket = engine.submit(a, b, out)
+    ticket.wait(60)
+    assert ticket.done() and (out.get() == exact).all()
+    assert engine.launches == 1 and engine.prepared == 1
+    engine.submit(a, b, out, alpha=2.0, beta=-1.0, c=out, after=[ticket]).wait(60)
+    assert (out.get() == exact).all() and engine.prepared == 2
+    ragged, weight, wide, exact = job(driver, 8, 72, 40)
+    engine.submit(ragged, weight, wide).wait()
+    assert (wide.get() == exact).all() and engine.prepared == 3
+
+
+def test_an_engine_computes_many_jobs(driver, engine):
+    jobs = [job(driver, 8 + 8 * at, 64, 24, at) for at in range(5)]
+    tickets = engine.submit_many([(a, b, out) for a, b, out, _ in jobs])
+    assert len(tickets) == 5
+    for ticket in tickets:
+        ticket.wait(60)
+    assert all((out.get() == exact).all() for _, _, out, exact in jobs)
+    engine.submit_many([(a, b, out, out) for a, b, out, _ in jobs], alpha=-1.0, beta=2.0)
+    engine.drain()
+    assert all((out.get() == exact).all() for _, _, out, exact in jobs)
+    # The engine's memory of arrays is bounded, and what is forgotten is prepared anew.
+    assert engine.prepared == 10
+
+
+def test_streams_submit_to_an_engine(driver, engine):
+    stream = driver.stream()
+    a, b, out, exact = job(driver, stream=stream)
+    first = engine.submit(a, b, out, stream=stream)
+    driver.synchronize()
+    assert (out.get() == exact).all()
+    first.wait(60)
+    # Of arrays that name a stream, the job comes after that stream's work.
+    engine.submit(a, b, out, alpha=3.0).wait(60)
+    assert (out.get() == 3 * exact).all()
+    with pytest.raises(ValueError, match="after does not go with stream"):
+        engine.submit(a, b, out, after=[first], stream=stream)
+
+
+def test_coroutines_wait_for_an_engine(driver, engine):
+    jobs = [job(driver, seed=at) for at in range(3)]
+
+    async def one(a, b, out, exact):
+        await engine.submit(a, b, out)
+        assert (out.get() == exact).all()
+
+    async def all_of_them():
+        await asyncio.gather(*(one(*job) for job in jobs))
+
+    asyncio.run(all_of_them())
+
+
+@pytest.mark.parametrize("along", ["bias_n", "bias_m"])
+def test_an_engine_has_an_epilogue(driver, along):
+    with pg.Engine("f16", typical=(64, 64, 64), out_dtype="f32", epilogue=f"{along}|relu", sms=2) as engine:
+        a, b, out, exact = job(driver, 64, 48, 32)
+        bias = integers(48 if along == "bias_n" else 64, np.float32, 9)
+        engine.submit(a, b, out, bias=DeviceArray(driver, bias)).wait(60)
+        assert (out.get() == np.maximum(exact + (bias if along == "bias_n" else bias[:, None]), 0)).all()
+        for error, part, wrong in [
+            (ValueError, "needs a bias", None),
+            (ValueError, "bias", DeviceArray(driver, bias[:3].copy())),
+            (TypeError, "bias holds", DeviceArray(driver, bias.astype(np.float16))),
+            (ValueError, "on the CPU", bias),
+        ]:
+            with pytest.raises(error, match=part):
+                engine.submit(a, b, out, bias=wrong)
+
+
+def test_an_engine_refuses_wrong_jobs(driver, engine):
+    a, b, out, _ = job(driver)
+    across, bias = DeviceArray(driver, np.zeros((64, 64), np.float16)), DeviceArray(driver, np.zeros(64, np.float32))
+    for error, part, call in [
+        (ValueError, "k-major", lambda: engine.submit(a, across, out)),
+        (TypeError, "out holds", lambda: engine.submit(a, b, across)),
+        (TypeError, "a holds", lambda: engine.submit(out, b, out)),
+        (ValueError, "on the CPU", lambda: engine.submit(a.host, b, out)),
+        (ValueError, "C", lambda: engine.submit(a, b, out, beta=1.0)),
+        (ValueError, "make an engine with epilogue", lambda: engine.submit(a, b, out, bias=bias)),
+        (ValueError, "give seconds", lambda: engine.submit(a, b, out).wait(-1)),
+        (TypeError, "after has a", lambda: engine.submit(a, b, out, after=[3])),
+        (ValueError, "job 1 is none", lambda: engine.submit_many([(a, b, out), 3])),
+        (ValueError, "waits for 3 others", lambda: engine.submit(a, b, out, after=[engine.submit(a, b, out)] * 3)),
+    ]:
+        with pytest.raises(error, match=part):
+            call()
+    engine.drain()
+    with pytest.raises(ValueError, match="SMs"):
+        pg.Engine("f16", sms=100000)
+
+
+def test_an_engine_keeps_arrays_and_ends(driver):
+    engine = pg.Engine("f16", typical=(64, 64, 64), out_dtype="f32")
+    a, b, out, exact = job(driver)
+    there = weakref.ref(a)
+    ticket = engine.submit(a, b, out)
+    del a
+    ticket.wait(60)
+    engine.drain()
+    gc.collect()
+    assert there() is None, "the array of a job that is done is kept"
+    engine.stop()
+    assert ticket.done() and (out.get() == exact).all()
+    a = DeviceArray(driver, np.zeros((64, 64), np.float16))
+    for end in (engine.stop, engine.abort):
+        end()
+        with pytest.raises(pg.StateError, match="stopped"):
+            engine.submit(a, b, out)

@@ -1,5 +1,7 @@
-// Calls that need a device, for the emulated one: layouts, gaps, scalars and epilogues, plans, warm-up, and the
-// autotuner, whose file of results is the argument.
+// Calls that need a device, for the emulated one: layouts, gaps, scalars and epilogues, plans, warm-up, engines, and
+// the autotuner, whose file of results is the argument.
+
+#include <time.h>
 
 #include "cuda_driver.h"
 
@@ -144,6 +146,118 @@ static void warm_up(void) {
   CHECK(pgemm_destroy(&gemm) == PGEMM_SUCCESS);
 }
 
+// Matrices of f16 with 64 rows and columns, all elements of which are the same, and an f32 result.
+enum { SIDE = 64, F16_ONE = 0x3c00, F16_TWO = 0x4000 };
+
+static void *constant(const cuda_driver *cuda, unsigned short f16) {
+  unsigned short host[SIDE * SIDE];
+  for (size_t at = 0; at < SIDE * SIDE; ++at) {
+    host[at] = f16;
+  }
+  void *device = cuda_allocate(cuda, sizeof host);
+  cuda_to_device(cuda, device, host, sizeof host);
+  return device;
+}
+
+static int holds(const cuda_driver *cuda, const void *device, float value) {
+  float host[SIDE * SIDE];
+  cuda_to_host(cuda, host, device, sizeof host);
+  for (size_t at = 0; at < SIDE * SIDE; ++at) {
+    if (host[at] != value) {
+      return 0;
+    }
+  }
+  return 1;
+}
+
+static void pause_for_a_millisecond(void) {
+  const struct timespec millisecond = {0, 1000000};
+  nanosleep(&millisecond, NULL);
+}
+
+static void say(pgemm_status status, void *context) { *(volatile pgemm_status *)context = status; }
+
+static void engine(const cuda_driver *cuda) {
+  pgemm_config config;
+  pgemm_engine_options options;
+  pgemm_problem problem;
+  pgemm_gemm *gemm = NULL;
+  pgemm_engine *engine = NULL;
+  pgemm_job *once = NULL, *again = NULL, *apart = NULL, *none = NULL;
+  pgemm_ticket first = 0, second = 0, many[2] = {0, 0};
+  int32_t done = 7;
+  volatile pgemm_status said = 77;
+  CHECK(pgemm_config_init(&config, sizeof config) == PGEMM_SUCCESS);
+  config.dtype_a = PGEMM_FP16;
+  config.dtype_c = PGEMM_FP32;
+  CHECK(pgemm_create(&config, &gemm) == PGEMM_SUCCESS);
+  CHECK(pgemm_engine_options_init(&options, sizeof options) == PGEMM_SUCCESS);
+  CHECK(pgemm_problem_init(&problem, sizeof problem) == PGEMM_SUCCESS);
+  problem.m = problem.n = problem.k = SIDE;
+  problem.layout_b = PGEMM_COLUMN_MAJOR;
+  options.goal = 77;
+  CHECK(pgemm_engine_create(gemm, &problem, &options, &engine) == PGEMM_ERROR_INVALID_ARGUMENT && engine == NULL);
+  options.goal = PGEMM_GOAL_LATENCY;
+  options.sms = 1000;
+  CHECK(pgemm_engine_create(gemm, &problem, &options, &engine) == PGEMM_ERROR_INVALID_ARGUMENT);
+  CHECK(strstr(pgemm_last_error(), "1000 SMs") != NULL && engine == NULL);
+  options.sms = 2;
+  CHECK(pgemm_engine_create(gemm, &problem, &options, &engine) == PGEMM_SUCCESS && engine != NULL);
+  // The engine has what it needs of the GEMM.
+  CHECK(pgemm_destroy(&gemm) == PGEMM_SUCCESS);
+
+  void *a = constant(cuda, F16_ONE), *b = constant(cuda, F16_TWO);
+  void *d = cuda_allocate(cuda, SIDE * SIDE * sizeof(float)), *other = cuda_allocate(cuda, SIDE * SIDE * sizeof(float));
+  CHECK(pgemm_job_prepare(engine, &problem, a, b, NULL, d, &once) == PGEMM_SUCCESS && once != NULL);
+  CHECK(pgemm_job_prepare(engine, &problem, a, b, NULL, other, &apart) == PGEMM_SUCCESS);
+  problem.beta = 0.5;
+  CHECK(pgemm_job_prepare(engine, &problem, a, b, d, d, &again) == PGEMM_SUCCESS && again != NULL);
+  CHECK(pgemm_job_prepare(engine, &problem, a, b, NULL, d, &none) == PGEMM_ERROR_INVALID_ARGUMENT && none == NULL);
+  CHECK(pgemm_job_prepare(engine, &problem, NULL, b, d, d, &none) == PGEMM_ERROR_INVALID_ARGUMENT);
+  problem.layout_b = PGEMM_ROW_MAJOR;
+  CHECK(pgemm_job_prepare(engine, &problem, a, b, d, d, &none) != PGEMM_SUCCESS && none == NULL);
+
+  CHECK(pgemm_engine_submit(engine, once, NULL, 0, &first) == PGEMM_SUCCESS && first != 0);
+  CHECK(pgemm_engine_submit(engine, again, &first, 1, &second) == PGEMM_SUCCESS && second != first);
+  CHECK(pgemm_engine_wait(engine, second, 60 * 1000000) == PGEMM_SUCCESS);
+  CHECK(pgemm_engine_is_done(engine, first, &done) == PGEMM_SUCCESS && done == 1);
+  CHECK(holds(cuda, d, 192.0f));
+  CHECK(pgemm_engine_wait(engine, first, 0) == PGEMM_SUCCESS && pgemm_engine_wait(engine, first, -1) == PGEMM_SUCCESS);
+  const pgemm_ticket three[3] = {first, first, second};
+  CHECK(pgemm_engine_submit(engine, once, three, 3, &first) == PGEMM_ERROR_INVALID_ARGUMENT);
+  CHECK(pgemm_engine_submit(engine, once, NULL, 1, &first) == PGEMM_ERROR_INVALID_ARGUMENT);
+  CHECK(pgemm_engine_submit(engine, NULL, NULL, 0, &first) == PGEMM_ERROR_INVALID_ARGUMENT);
+  CHECK(pgemm_engine_wait(engine, 1u << 30, 0) == PGEMM_ERROR_INVALID_ARGUMENT);
+
+  const struct pgemm_job *jobs[2] = {once, apart};
+  CHECK(pgemm_engine_submit_many(engine, jobs, 2, many) == PGEMM_SUCCESS && many[0] != 0 && many[1] != many[0]);
+  CHECK(pgemm_engine_submit_many(engine, jobs, 0, NULL) == PGEMM_SUCCESS);
+  CHECK(pgemm_engine_submit_many(engine, NULL, 1, NULL) == PGEMM_ERROR_INVALID_ARGUMENT);
+  jobs[1] = NULL;
+  CHECK(pgemm_engine_submit_many(engine, jobs, 2, many) == PGEMM_ERROR_INVALID_ARGUMENT);
+  CHECK(pgemm_engine_drain(engine) == PGEMM_SUCCESS && holds(cuda, d, 128.0f) && holds(cuda, other, 128.0f));
+  CHECK(pgemm_engine_on_done(engine, many[1], say, (void *)&said) == PGEMM_SUCCESS);
+  for (int waits = 0; said == 77 && waits < 60000; ++waits) {
+    CHECK(pgemm_engine_wait(engine, many[1], 1000) == PGEMM_SUCCESS);
+    pause_for_a_millisecond();
+  }
+  CHECK(said == PGEMM_SUCCESS);
+
+  CHECK(pgemm_engine_submit_on(engine, again, NULL, &first) == PGEMM_SUCCESS);
+  CHECK(pgemm_engine_wait(engine, first, -1) == PGEMM_SUCCESS && holds(cuda, d, 192.0f));
+  CHECK(pgemm_engine_stop(engine) == PGEMM_SUCCESS);
+  CHECK(pgemm_engine_submit(engine, once, NULL, 0, &first) == PGEMM_ERROR_INVALID_STATE);
+  CHECK(pgemm_engine_abort(engine) == PGEMM_SUCCESS);
+  CHECK(pgemm_job_destroy(&once) == PGEMM_SUCCESS && once == NULL && pgemm_job_destroy(&apart) == PGEMM_SUCCESS);
+  CHECK(pgemm_engine_destroy(&engine) == PGEMM_SUCCESS && engine == NULL);
+  // Jobs may be destroyed after their engine.
+  CHECK(pgemm_job_destroy(&again) == PGEMM_SUCCESS && again == NULL);
+  cuda_release(cuda, a);
+  cuda_release(cuda, b);
+  cuda_release(cuda, d);
+  cuda_release(cuda, other);
+}
+
 // The tuner's result is used, and a second problem goes into the same file.
 static void tuner(const char *file) {
   pgemm_config config;
@@ -181,6 +295,7 @@ int main(int argc, char **argv) {
   products(&cuda, NULL);
   products(&cuda, "bias_n|relu");
   warm_up();
+  engine(&cuda);
   tuner(argv[1]);
   puts("all is as it should be");
   return 0;

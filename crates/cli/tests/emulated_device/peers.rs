@@ -206,11 +206,20 @@ fn errors_are_shown_next_to_those_of_cublaslt() {
 #[test]
 fn streams_of_jobs_are_measured_against_cublaslt() {
     let folder = tempfile::tempdir().unwrap();
-    let words = "bench --stream --problem 8x8x16 --count 3 --against cublaslt --seconds 0.1 \
-                 --json s.json";
-    let said = pgemm(folder.path(), words);
+    let resident = "bf16-kk-bf16-64x64x64-s4-w1-c1x1-resident";
+    let words = format!(
+        "bench --stream --problem 8x8x16 --count 3 --against cublaslt --seconds 0.1 --json s.json \
+         --also {resident}"
+    );
+    let said = pgemm(folder.path(), &words);
     for way in ["eager", "graph", "graph, 8 branches", "strided batch"] {
         for contestant in ["cuBLASLt", "launched"] {
+            let is_there = |line: &str| line.contains(contestant) && line.contains(way);
+            assert!(said.lines().any(is_there), "{contestant} {way}: {said}");
+        }
+    }
+    for way in ["together", "one by one", "chain"] {
+        for contestant in [" resident ", resident] {
             let is_there = |line: &str| line.contains(contestant) && line.contains(way);
             assert!(said.lines().any(is_there), "{contestant} {way}: {said}");
         }
@@ -218,6 +227,7 @@ fn streams_of_jobs_are_measured_against_cublaslt() {
     let report = json(folder.path(), "s.json");
     let outcome = &report["streams"][0];
     assert_eq!(outcome["count"], 3, "{report}");
+    assert!(!said.contains("WRONG") && !said.contains("left out"), "{said}");
 }
 
 #[test]

@@ -28,7 +28,7 @@ pub(super) unsafe extern "C" fn cuMemFreeHost(start: *mut c_void) -> c_uint {
     report(|| {
         in_context(|state| {
             state.unsafe_in_captures()?;
-            state.host.free(start.addr())
+            state.host.free(start.addr(), &mut state.memory.memory)
         })
     })
 }
@@ -41,11 +41,9 @@ pub(super) unsafe extern "C" fn cuMemHostGetDevicePointer_v2(
 ) -> c_uint {
     report(|| {
         in_context(|state| {
-            if !state.host.holds(start.addr()) {
-                return Err(Code::INVALID_VALUE);
-            }
+            let address = state.host.map(start.addr(), &mut state.memory.memory)?;
             // SAFETY: the caller passes a place for the result.
-            unsafe { put(device, start.addr() as u64) }
+            unsafe { put(device, address) }
         })
     })
 }
@@ -69,7 +67,7 @@ pub(super) extern "C" fn cuMemHostUnregister(start: *mut c_void) -> c_uint {
     report(|| {
         in_context(|state| {
             state.unsafe_in_captures()?;
-            state.host.unregister(start.addr())
+            state.host.unregister(start.addr(), &mut state.memory.memory)
         })
     })
 }
@@ -87,7 +85,7 @@ pub(super) unsafe extern "C" fn cuPointerGetAttribute(
             }
             let kind = if state.memory.holds(address, 1) {
                 CUmemorytype::CU_MEMORYTYPE_DEVICE
-            } else if state.host.holds(address as usize) {
+            } else if state.host.holds(address as usize) || state.host.behind(address).is_some() {
                 CUmemorytype::CU_MEMORYTYPE_HOST
             } else {
                 return Err(Code::INVALID_VALUE);

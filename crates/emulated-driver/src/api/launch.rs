@@ -103,9 +103,6 @@ unsafe extern "C" fn cuLaunchKernelEx(
         let config = unsafe { config.read() };
         let make = |state: &mut State| {
             let function = state.functions.get(&function).ok_or(Code::INVALID_HANDLE)?;
-            if function.kernel.resident {
-                return Err(Code::NOT_SUPPORTED);
-            }
             // SAFETY: the caller passes as many attributes as the configuration says.
             unsafe { check(function, &config) }?;
             let grid = [config.gridDimX, config.gridDimY, config.gridDimZ];
@@ -117,7 +114,7 @@ unsafe extern "C" fn cuLaunchKernelEx(
                 smem_bytes: config.sharedMemBytes,
             }))
         };
-        // SAFETY: kernels use no memory of the host's.
+        // SAFETY: kernels use no memory of the host's but what is mapped.
         unsafe { enqueue(config.hStream.addr(), make) }
     })
 }

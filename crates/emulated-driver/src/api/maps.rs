@@ -7,8 +7,10 @@ use cudarc::driver::sys::{
     CUtensorMapL2promotion as Promotion,
 };
 
+use pgemm_ir::{TensorMapArgument, TensorMapSpec};
+
 use crate::codes::Code;
-use crate::model::maps::{Image, MOST_RANK, TensorMap};
+use crate::model::maps::{Image, MOST_RANK, TensorMap, element, swizzle};
 use crate::state::{initialised, put, report};
 
 #[unsafe(no_mangle)]
@@ -22,7 +24,7 @@ unsafe extern "C" fn cuTensorMapEncodeTiled(
     box_extents: *const u32,
     element_strides: *const u32,
     interleave: c_uint,
-    swizzle: c_uint,
+    swizzle_mode: c_uint,
     promotion: c_uint,
     fill: c_uint,
 ) -> c_uint {
@@ -39,26 +41,24 @@ unsafe extern "C" fn cuTensorMapEncodeTiled(
             {
                 return Err(Code::INVALID_VALUE);
             }
-            let mut encoded = TensorMap {
-                data_type,
-                swizzle,
-                rank,
-                address: address.addr() as u64,
-                extents: [1; MOST_RANK],
-                strides: [0; MOST_RANK - 1],
-                box_extents: [1; MOST_RANK],
+            let mut spec = TensorMapSpec {
+                element: element(data_type)?,
+                box_extents: vec![],
+                swizzle: swizzle(swizzle_mode)?,
             };
+            let address = address.addr() as u64;
+            let mut argument = TensorMapArgument { address, extents: vec![], strides: vec![] };
             let mut is_plain = interleave == Interleave::CU_TENSOR_MAP_INTERLEAVE_NONE as u32
                 && fill == Fill::CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE as u32;
             for dimension in 0..rank {
                 // SAFETY: the arrays have as many entries as the map has dimensions, and that of
                 // the strides one fewer.
                 unsafe {
-                    encoded.extents[dimension] = extents.add(dimension).read();
-                    encoded.box_extents[dimension] = box_extents.add(dimension).read();
+                    argument.extents.push(extents.add(dimension).read());
+                    spec.box_extents.push(box_extents.add(dimension).read());
                     is_plain &= element_strides.add(dimension).read() == 1;
                     if dimension + 1 < rank {
-                        encoded.strides[dimension] = strides.add(dimension).read();
+                        argument.strides.push(strides.add(dimension).read());
                     }
                 }
             }
@@ -66,7 +66,7 @@ unsafe extern "C" fn cuTensorMapEncodeTiled(
                 return Err(Code::NOT_SUPPORTED);
             }
             // SAFETY: the caller passes a place for the map.
-            unsafe { put(map, encoded.encode()?) }
+            unsafe { put(map, TensorMap { spec, argument }.encode()?) }
         })
     })
 }
@@ -80,9 +80,9 @@ unsafe extern "C" fn cuTensorMapReplaceAddress(map: *mut Image, address: *mut c_
             }
             // SAFETY: the caller passes a map.
             let held = TensorMap::decode(&unsafe { map.read() }).ok_or(Code::INVALID_VALUE)?;
-            let moved = TensorMap { address: address.addr() as u64, ..held };
+            let argument = TensorMapArgument { address: address.addr() as u64, ..held.argument };
             // SAFETY: the same.
-            unsafe { put(map, moved.encode()?) }
+            unsafe { put(map, TensorMap { argument, ..held }.encode()?) }
         })
     })
 }

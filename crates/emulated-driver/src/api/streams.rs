@@ -3,10 +3,15 @@
 use std::ffi::{c_int, c_uint, c_void};
 use std::ptr;
 
-use cudarc::driver::sys::{CUevent_flags as EventFlags, CUstream_flags as StreamFlags};
+use cudarc::driver::sys::{
+    CUevent_flags as EventFlags, CUstream_flags as StreamFlags,
+    CUstreamWaitValue_flags as WaitFlags, CUstreamWriteValue_flags as WriteFlags,
+};
 
 use crate::codes::{Code, Outcome};
+use crate::enqueue::enqueue;
 use crate::model::streams::{Event, Mode, Recorded};
+use crate::model::work::{Op, Word};
 use crate::state::{State, exchange_mode, in_context, initialised, put, report};
 
 /// `CU_STREAM_CAPTURE_STATUS_NONE`, `…_ACTIVE` and `…_INVALIDATED`.
@@ -91,16 +96,47 @@ pub(super) extern "C" fn cuStreamWaitEvent(stream: usize, event: usize, _flags: 
     })
 }
 
-/// Only kernels that need the host while they run have use for this.
-#[unsafe(no_mangle)]
-pub(super) extern "C" fn cuStreamWaitValue32_v2(_: usize, _: u64, _: u32, _: c_uint) -> c_uint {
-    Code::NOT_SUPPORTED.0
+/// Enqueues an operation on a word of the host's.
+fn of_word(
+    stream: usize,
+    word: Word,
+    flags: c_uint,
+    supported: c_uint,
+    op: fn(Word) -> Op,
+) -> c_uint {
+    report(|| {
+        if flags != supported {
+            return Err(Code::NOT_SUPPORTED);
+        }
+        let make = |state: &mut State| match state.host.behind(word.address) {
+            Some(_) if word.address.is_multiple_of(4) => Ok(op(word)),
+            _ => Err(Code::INVALID_VALUE),
+        };
+        // SAFETY: the word is pinned, and the caller keeps it until the stream has passed the work.
+        unsafe { enqueue(stream, make) }
+    })
 }
 
-/// See `cuStreamWaitValue32_v2`.
 #[unsafe(no_mangle)]
-pub(super) extern "C" fn cuStreamWriteValue32_v2(_: usize, _: u64, _: u32, _: c_uint) -> c_uint {
-    Code::NOT_SUPPORTED.0
+pub(super) extern "C" fn cuStreamWaitValue32_v2(
+    stream: usize,
+    address: u64,
+    value: u32,
+    flags: c_uint,
+) -> c_uint {
+    let at_least = WaitFlags::CU_STREAM_WAIT_VALUE_GEQ as c_uint;
+    of_word(stream, Word { address, value }, flags, at_least, Op::Wait)
+}
+
+#[unsafe(no_mangle)]
+pub(super) extern "C" fn cuStreamWriteValue32_v2(
+    stream: usize,
+    address: u64,
+    value: u32,
+    flags: c_uint,
+) -> c_uint {
+    let plain = WriteFlags::CU_STREAM_WRITE_VALUE_DEFAULT as c_uint;
+    of_word(stream, Word { address, value }, flags, plain, Op::Write)
 }
 
 #[unsafe(no_mangle)]

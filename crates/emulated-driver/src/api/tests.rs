@@ -12,6 +12,7 @@ use super::host::*;
 use super::memory::*;
 use super::streams::*;
 use crate::codes::{Code, SUCCESS};
+use crate::model::host::shared_word;
 
 /// `CU_STREAM_CAPTURE_MODE_THREAD_LOCAL` and `…_RELAXED`.
 const THREAD_LOCAL: u32 = 1;
@@ -127,11 +128,39 @@ fn pinned_memory_is_known() {
     assert_eq!((kind(pinned.addr()), kind(pinned.addr() + 100)), ((0, 1), (invalid, 0)));
     let mut device = 0;
     // SAFETY: the place is valid.
-    assert_eq!(unsafe { cuMemHostGetDevicePointer_v2(&mut device, pinned, 0) }, SUCCESS);
-    assert_eq!(device, pinned.addr() as u64);
+    let map =
+        |place: *mut u64, at: *mut c_void| unsafe { cuMemHostGetDevicePointer_v2(place, at, 0) };
+    assert_eq!(map(&mut device, pinned), SUCCESS);
+    assert_eq!((kind(device as usize), kind(device as usize + 100)), ((0, 1), (invalid, 0)));
+    let mut inside = 0;
+    assert_eq!(map(&mut inside, pinned.wrapping_byte_add(96)), SUCCESS);
+    assert_eq!((inside, map(&mut inside, pinned.wrapping_byte_add(100))), (device + 96, invalid));
+    // A stream writes a word, and waits for words that are large enough, as numbers that wrap.
+    let word = pinned.wrapping_byte_add(96).cast::<u32>();
+    assert_eq!(cuStreamWriteValue32_v2(0, inside, 3, 0), SUCCESS);
+    // SAFETY: nobody else uses the memory.
+    assert_eq!(unsafe { word.read() }, 3);
+    for reached in [3, 2, 3u32.wrapping_sub((1 << 31) - 1)] {
+        assert_eq!(cuStreamWaitValue32_v2(0, inside, reached, 0), SUCCESS);
+    }
+    for (address, flags, refused) in
+        [(inside + 2, 0, invalid), (inside + 4, 0, invalid), (inside, 1, Code::NOT_SUPPORTED.0)]
+    {
+        assert_eq!(cuStreamWriteValue32_v2(0, address, 3, flags), refused);
+        assert_eq!(cuStreamWaitValue32_v2(0, address, 3, flags), refused);
+    }
+    let later = word.expose_provenance();
+    let writer = thread::spawn(move || {
+        thread::sleep(Duration::from_millis(20));
+        // SAFETY: the memory is freed when this thread has ended.
+        unsafe { shared_word(later) }.store(4, Ordering::Release);
+    });
+    assert_eq!(cuStreamWaitValue32_v2(0, inside, 4, 0), SUCCESS);
+    assert!(writer.join().is_ok());
     // SAFETY: nobody uses the memory.
     let freed = [0, 1].map(|_| unsafe { cuMemFreeHost(pinned) });
     assert_eq!(freed, [SUCCESS, invalid]);
+    assert_eq!(kind(device as usize), (invalid, 0));
     let address = allocate(16);
     assert_eq!(kind(address as usize), (0, 2));
     assert_eq!(cuMemFree_v2(address), SUCCESS);

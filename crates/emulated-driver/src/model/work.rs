@@ -16,9 +16,20 @@ pub(crate) type HostFunction = unsafe extern "C" fn(*mut c_void);
 pub(crate) enum Op {
     Transfer(Transfer),
     Kernel(KernelLaunch),
+    /// Writes a word.
+    Write(Word),
+    /// Waits until a word is at least so large, as a number that wraps.
+    Wait(Word),
     /// Of the stand-in for cuBLASLt.
     Product(Product),
     Host(HostCall),
+}
+
+/// A word at the address by which kernels reach it, and its value.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Word {
+    pub(crate) address: u64,
+    pub(crate) value: u32,
 }
 
 /// A function with its argument.

@@ -139,10 +139,10 @@ pub(super) fn work(
         batch_stride: stride as u64,
     };
     let d = output(pointers.d, problem.d_leading_dimension, batch.d);
+    check("D", d.address, TMA_ALIGN_BYTES)?;
     let c = output(pointers.c, problem.c_leading_dimension, batch.c);
     let c = if beta == 0.0 { d } else { c };
     check("C", c.address, TMA_ALIGN_BYTES)?;
-    check("D", d.address, TMA_ALIGN_BYTES)?;
     if spec.epilogue.bias().is_some() {
         check("the bias", pointers.bias, Epilogue::bias_type(spec.output).bytes().into())?;
     }

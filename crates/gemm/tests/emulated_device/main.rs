@@ -13,6 +13,8 @@ mod given_back;
 #[path = "../device/interop.rs"]
 mod interop;
 mod kernels;
+#[path = "../device/known.rs"]
+mod known;
 #[path = "../device/layouts.rs"]
 mod layouts;
 #[path = "../device/memory.rs"]
@@ -25,6 +27,8 @@ mod outofcore;
 mod packs;
 #[path = "../device/products.rs"]
 mod products;
+#[path = "../device/resident.rs"]
+mod resident;
 mod scale;
 #[path = "../device/split.rs"]
 mod split;

@@ -8,7 +8,7 @@ use persistent_gemm::engine::{Engine, EngineOptions, Job};
 use persistent_gemm::{Config, Gemm, Major, Pointers, Problem};
 
 use crate::device::device;
-use crate::engine::{Known, SPECS, engine};
+use crate::known::{Known, SPECS, engine};
 
 /// More than the driver takes from what it has at hand.
 const BYTES: usize = 64 << 20;

@@ -14,7 +14,8 @@ use persistent_gemm::engine::{Engine, EngineOptions, Job, Ticket};
 use persistent_gemm::{Config, Gemm, Major, Problem};
 
 use crate::device::device;
-use crate::engine::{Known, SPECS, cpu_seconds, engine};
+use crate::engine::cpu_seconds;
+use crate::known::{Known, SPECS, engine};
 
 const LONG: Duration = Duration::from_secs(20);
 

@@ -21,6 +21,8 @@ mod gemm;
 mod host_cost;
 #[path = "../device/interop.rs"]
 mod interop;
+#[path = "../device/known.rs"]
+mod known;
 #[path = "../device/layouts.rs"]
 mod layouts;
 #[path = "../device/memory.rs"]
@@ -33,6 +35,8 @@ mod outofcore;
 mod packs;
 #[path = "../device/products.rs"]
 mod products;
+#[path = "../device/resident.rs"]
+mod resident;
 mod run;
 mod scale;
 #[path = "../common/specials/mod.rs"]

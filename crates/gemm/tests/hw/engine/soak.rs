@@ -8,8 +8,9 @@ use persistent_gemm::driver::{Device, DeviceBuffer, Stream};
 use persistent_gemm::engine::{Engine, Job, Ticket};
 use persistent_gemm::{Dtype, HostMatrix, Major, Pointers, Problem, cpu};
 
-use super::{SPECS, cpu_seconds, engine};
+use super::cpu_seconds;
 use crate::device::device;
+use crate::known::{SPECS, engine};
 
 /// A product that is added to D again and again: D then says how often that was done.
 struct Counted {

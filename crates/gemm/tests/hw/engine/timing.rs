@@ -5,8 +5,8 @@ use std::time::Instant;
 use persistent_gemm::driver::{DeviceBuffer, Stream};
 use persistent_gemm::{Major, Pointers, Problem};
 
-use super::{SPECS, engine};
 use crate::device::device;
+use crate::known::{SPECS, engine};
 
 fn median(mut times: Vec<f64>) -> (f64, f64) {
     times.sort_by(f64::total_cmp);
