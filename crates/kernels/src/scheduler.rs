@@ -15,7 +15,7 @@ use crate::coordinates::{CtaPlace, Segment, TileOrigin};
 use crate::divisor::Divisor;
 use crate::params::Params;
 use crate::quantity::{Count, DivisorPart, Quantity};
-use crate::spec::{Cluster, Spec, Tile};
+use crate::spec::{Cluster, MainloopSpec, Spec, Tile};
 
 /// The raster: it maps the index of a tile to the tile's place in D. Each divisor comes with its
 /// reciprocal.
@@ -68,6 +68,8 @@ pub(crate) struct Scheduler<'k> {
     b: &'k KernelBuilder,
     tile: Tile,
     cluster: Cluster,
+    /// Whether the place of a CTA along N is the constant 0.
+    is_first_along_n: bool,
     /// Number of units. A unit is a worker or a tile that is computed whole.
     units: Val<'k, ty::U32>,
     raster: Raster<'k>,
@@ -122,7 +124,22 @@ impl<'k> Scheduler<'k> {
             abreast: divisor(Count::Abreast),
         };
         let (tile, cluster) = (spec.tile, spec.cluster);
-        Scheduler { b: params.b, tile, cluster, units, raster, k_tiles, split, cta: None }
+        // The assembler does not know that the quotient of the rank is zero then. It keeps it in a
+        // register from the first instruction to the last, and spills it where an f64 kernel has a
+        // long activation. Others have it, as when they were measured.
+        let is_f64 = matches!(spec.mainloop, MainloopSpec::Dmma(_));
+        let is_first_along_n = cluster.n == 1 && is_f64 && spec.has_long_activation();
+        Scheduler {
+            b: params.b,
+            tile,
+            cluster,
+            is_first_along_n,
+            units,
+            raster,
+            k_tiles,
+            split,
+            cta: None,
+        }
     }
 
     /// Determines this CTA's place in its cluster, if the kernel has clusters.
@@ -130,9 +147,7 @@ impl<'k> Scheduler<'k> {
         let (b, cluster) = (self.b, self.cluster);
         let cta = (cluster.size() > 1).then(|| {
             let rank = b.special(Special::CtaRank);
-            // The assembler does not know that the quotient is zero. It keeps it in a register from
-            // the first instruction to the last, and spilled it in f64 kernels with a GELU.
-            let n = if cluster.n == 1 { b.constant(0) } else { rank / cluster.m };
+            let n = if self.is_first_along_n { b.constant(0) } else { rank / cluster.m };
             CtaPlace { m: rank % cluster.m, n }
         });
         Scheduler { cta, ..self }

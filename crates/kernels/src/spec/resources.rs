@@ -462,11 +462,15 @@ impl Spec {
         }
     }
 
+    /// Whether the activation needs registers for exponentials and polynomials.
+    pub(crate) fn has_long_activation(&self) -> bool {
+        self.epilogue.activation().is_some_and(|activation| activation.is_long())
+    }
+
     fn dmma_resources(&self, dmma: &DmmaSpec) -> Resources {
         let (m, n) = dmma.warp_tile(self.tile);
         let lane = |elements: u32| elements / 32 * 2;
         let (a, b) = (lane(m * dmma.depth), lane(n * dmma.depth));
-        let activation = self.epilogue.activation().is_some_and(|activation| activation.is_long());
         let (producer, consumer) = match (self.consumers(), self.working_ctas_per_sm()) {
             (1, 1) => (40, 248),
             (1, _) => (40, 216),
@@ -486,7 +490,7 @@ impl Spec {
             fragments: a + next_of_a + 2 * b,
             look_ahead: 0,
             other: DMMA_OTHER
-                + if activation { DMMA_ACTIVATION } else { 0 }
+                + if self.has_long_activation() { DMMA_ACTIVATION } else { 0 }
                 + if many_sums { DMMA_OTHER_OF_MANY_SUMS } else { 0 },
             budget: RegisterBudget { producer, consumer },
             at_launch: 0,
