@@ -147,8 +147,9 @@ impl<'k> Scheduler<'k> {
         let (b, cluster) = (self.b, self.cluster);
         let cta = (cluster.size() > 1).then(|| {
             let rank = b.special(Special::CtaRank);
+            let m = rank % cluster.m;
             let n = if self.is_first_along_n { b.constant(0) } else { rank / cluster.m };
-            CtaPlace { m: rank % cluster.m, n }
+            CtaPlace { m, n }
         });
         Scheduler { cta, ..self }
     }
