@@ -22,7 +22,7 @@ use crate::error::{AtPath, Error};
 use baseline::{Terms, Test, baseline, by_name};
 use build::{Binary, Build, build};
 use copy::Copy;
-use draw::{Fault, draw};
+use draw::{Fault, draw, redraw};
 use process::{End, Purpose, run};
 use results::{Judged, Outcome, Results, summary};
 use workers::each;
@@ -39,6 +39,10 @@ pub struct Args {
     /// File of the results. Faults that it has are not judged again.
     #[arg(long, value_name = "FILE")]
     results: PathBuf,
+    /// Plants the survivors of this file of results anew, wherever they are in the code now, instead
+    /// of drawing faults.
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["seed", "count", "crates"])]
+    again: Option<PathBuf>,
     /// Only faults in this crate, a folder of `crates`. May be given several times.
     #[arg(long = "crate", value_name = "NAME")]
     crates: Vec<String>,
@@ -72,11 +76,22 @@ pub fn judge(args: &Args) -> Result<(), Error> {
         candidates.extend(copy.candidates(name)?);
     }
     println!("{} faults could be planted", candidates.len());
-    let Build { faults, mut binaries } =
-        build(&copy, draw(candidates, args.seed, args.count), &folder.join("unviable"))?;
+    let drawn = match &args.again {
+        None => draw(candidates, args.seed, args.count),
+        Some(file) => {
+            let survivors = Results::open(file)?.survivors();
+            let (drawn, lost) = redraw(candidates, &survivors);
+            for Judged { id, file, line, before, .. } in lost {
+                println!("{id} cannot be planted: {file}:{line}: {before} is no longer there");
+            }
+            drawn
+        }
+    };
+    let Build { faults, mut binaries } = build(&copy, drawn, &folder.join("unviable"))?;
     binaries.extend(python::programs(&copy)?);
 
-    let key = format!("{} {} {} {}", copy.commit, args.seed, args.count, crates.join(","));
+    let Args { seed, count, again, .. } = args;
+    let key = format!("{} {seed} {count} {} {again:?}", copy.commit, crates.join(","));
     let scratch = folder.join("scratch");
     let terms = Terms {
         binaries: &binaries,

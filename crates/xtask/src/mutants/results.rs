@@ -65,6 +65,14 @@ impl Results {
         Ok(Results { path: path.to_owned(), known, writing: Mutex::new(()) })
     }
 
+    /// The faults that no test noticed, by their numbers.
+    pub fn survivors(&self) -> Vec<Judged> {
+        let survived = self.known.values().filter(|judged| judged.outcome == Outcome::Survived);
+        let mut survivors: Vec<Judged> = survived.cloned().collect();
+        survivors.sort_by_key(|judged| judged.id);
+        survivors
+    }
+
     /// What is known about a fault.
     pub fn known(&self, fault: &Fault) -> Option<&Judged> {
         let candidate = &fault.candidate;
@@ -145,6 +153,10 @@ mod tests {
         Results::open(&path).unwrap().add(&line).unwrap();
         Results::open(&path).unwrap().add(&judged(2, Outcome::Noticed, 2)).unwrap();
         assert_eq!(Results::open(&path).unwrap().known(&fault), Some(&line));
+        let survivors = [judged(4, Outcome::Survived, 0), judged(3, Outcome::Survived, 2)];
+        survivors.iter().for_each(|line| Results::open(&path).unwrap().add(line).unwrap());
+        let [second, first] = survivors;
+        assert_eq!(Results::open(&path).unwrap().survivors(), [first, second]);
         fs::write(&path, "{}").unwrap();
         assert!(Results::open(&path).is_err());
     }
