@@ -61,6 +61,27 @@ mod tests {
     use super::*;
 
     #[test]
+    fn the_order_of_a_folder_does_not_count() {
+        let of_names = |names: &mut dyn Iterator<Item = u32>| {
+            let folder = tempfile::tempdir().unwrap();
+            names.for_each(|name| {
+                fs::write(folder.path().join(format!("{name}.rs")), "text").unwrap();
+            });
+            hash(folder.path()).unwrap()
+        };
+        let mut hasher = blake3::Hasher::new();
+        let mut names: Vec<String> = (0..40).map(|name| format!("{name}.rs")).collect();
+        names.sort();
+        for part in names.iter().flat_map(|name| [name.as_str(), "text"]) {
+            hasher.update(&(part.len() as u64).to_le_bytes());
+            hasher.update(part.as_bytes());
+        }
+        let expected = hasher.finalize().to_hex().to_string();
+        assert_eq!(of_names(&mut (0..40)), expected);
+        assert_eq!(of_names(&mut (0..40).rev()), expected);
+    }
+
+    #[test]
     fn every_source_and_its_name_count_and_tests_do_not() {
         let folder = tempfile::tempdir().unwrap();
         let write = |name: &str, text: &str| {

@@ -27,6 +27,7 @@ fn every_operation_ends_with_its_result() {
         (&["(2,2):(4,1)", "--product", "6:1"], "((2,2),(2,3)):((4,1),(2,8))"),
         (&["(4,8):(8,1)", "--right-inverse"], "(8,4):(4,1)"),
         (&["(4,8):(8,1)", "--left-inverse"], "(8,4):(4,1)"),
+        (&["(4,1,8):(8,0,1)", "--left-inverse"], "(8,4):(4,1)"),
         (&["Sw<3,4,3> o 0 o (8,64):(64,1)"], "Sw<3,4,3> o 0 o (8,64):(64,1)"),
     ] {
         assert_eq!(last(arguments), expected, "{arguments:?}");

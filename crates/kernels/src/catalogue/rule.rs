@@ -136,6 +136,16 @@ mod tests {
     use crate::catalogue::MAJORS;
 
     #[test]
+    fn rings_are_deep_and_different() {
+        for name in ["bf16-kk-bf16-64x64x64-s4-w1-c1x1", "tf32-kk-f32-128x256x32-s4-w2-c2x1"] {
+            let spec: Spec = name.parse().unwrap();
+            let stages: Vec<u32> = with_rings(spec).map(|spec| spec.stages).collect();
+            let most = spec.most_stages().min(MOST_STAGES);
+            assert!(stages[0] == most && stages[1..].iter().all(|of| *of < most), "{stages:?}");
+        }
+    }
+
+    #[test]
     fn every_tile_that_fits_in_a_cluster_fits_without_one() {
         for loaders in [[Loader::Tma; 2], [Loader::Threads, Loader::Tma], [Loader::Threads; 2]] {
             let types = [

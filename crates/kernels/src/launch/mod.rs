@@ -301,6 +301,12 @@ mod tests {
     use super::*;
 
     #[test]
+    fn work_is_one_empty_product_unless_it_is_said() {
+        let Work { m, n, k, batch, alpha, beta, bias, .. } = Work::default();
+        assert_eq!(([m, n, k, batch], [alpha, beta], bias), ([0, 0, 0, 1], [1.0, 0.0], 0));
+    }
+
+    #[test]
     fn tma_moves_c_and_d_at_batch_strides_of_whole_units_only() {
         let spec: Spec = "bf16-kk-bf16-128x64x64-s8-w2-c2x1".parse().unwrap();
         let d = MatrixArgument { address: 256, leading_dimension: 64, batch_stride: 1000 };

@@ -31,6 +31,9 @@ fn names_are_checked() {
         let found = emit(&Ops::new(name, 1).finish()).unwrap_err();
         assert!(matches!(found, EmitError::BadIdentifier { .. }), "{name}: {found}");
     }
+    let long = "a".repeat(1025);
+    assert!(matches!(emit(&Ops::new(&long, 1).finish()), Err(EmitError::BadIdentifier { .. })));
+    assert!(emit(&Ops::new(&long[1..], 1).finish()).is_ok());
     for name in ["smem", "broken"] {
         let found = error(|k| {
             k.param(name, Type::U32);
