@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use persistent_gemm::Error;
 use persistent_gemm::driver::{
-    self, DeviceBuffer, Function, L2Promotion, LaunchConfig, PreparedArguments, StreamRef,
+    self, Device, DeviceBuffer, Function, L2Promotion, LaunchConfig, PreparedArguments, StreamRef,
 };
 use persistent_gemm::measure::{
     Contestant, L2, MeasureError, Measurement, Protocol, SliceTimer, measure, operand_bytes,
@@ -23,7 +23,14 @@ use crate::error::{BenchError, Result};
 use crate::outcome::{ContestantSummary, Outcome};
 
 /// Default sizes of buffers in bytes, from sizes that L2 would hold to sizes far beyond it.
-pub const BANDWIDTH_SIZES: [u64; 6] = [16 << 20, 32 << 20, 64 << 20, 128 << 20, 512 << 20, 2 << 30];
+const SIZES: [u64; 6] = [16 << 20, 32 << 20, 64 << 20, 128 << 20, 512 << 20, 2 << 30];
+
+/// The default sizes of buffers in bytes that are measured on a device.
+pub fn bandwidth_sizes(device: &Device) -> Vec<u64> {
+    let mut sizes = SIZES.map(|bytes| bytes_for(device, bytes)).to_vec();
+    sizes.dedup();
+    sizes
+}
 
 /// Small boxes with room for the next launch's CTA beside them, and rings that fill the shared
 /// memory.
@@ -34,6 +41,14 @@ const POLICIES: [(L2Policy, &str); 2] =
 
 /// Bytes that a launch reads at least from a buffer in L2, so that it takes 0.1 ms or more.
 const LEAST_WARM_BYTES: u64 = 1 << 30;
+
+/// More bytes than so many times those of the L2 are not needed to measure a device's memory.
+const MOST_L2S: u64 = 64;
+
+/// So many bytes, or fewer on a device with a small L2.
+pub(crate) fn bytes_for(device: &Device, bytes: u64) -> u64 {
+    bytes.min(device.properties().l2_bytes * MOST_L2S)
+}
 
 /// Random bytes are made once, and copied from there to fill the buffers.
 const PIECE_BYTES: usize = 16 << 20;
@@ -225,7 +240,7 @@ impl Buffers {
         let size = usize::try_from(bytes).unwrap_or(usize::MAX);
         let (count, passes) = match l2 {
             L2::Cold => (set_count(size, device.properties().l2_bytes), 1),
-            L2::Warm => (1, LEAST_WARM_BYTES.div_ceil(bytes) as u32),
+            L2::Warm => (1, bytes_for(device, LEAST_WARM_BYTES).div_ceil(bytes) as u32),
         };
         let free = device.free_memory_bytes()?;
         if bytes.saturating_mul(count as u64).saturating_add(PIECE_BYTES as u64) > free {
@@ -247,11 +262,12 @@ impl Buffers {
 pub(crate) fn fill(bench: &Bench, memory: &mut DeviceBuffer) -> Result<()> {
     let (device, stream) = (bench.device(), bench.stream());
     let element = Element::Bf16;
-    let row = PIECE_BYTES / element.bytes() as usize;
+    let piece_bytes = PIECE_BYTES.min(memory.bytes());
+    let row = piece_bytes.div_ceil(element.bytes() as usize);
     let piece = random_matrix(MatrixLayout::row_major(1, row), element, 1)?;
     let piece = DeviceBuffer::from_host(device, piece.bytes(), stream)?;
-    for offset in (0..memory.bytes()).step_by(PIECE_BYTES) {
-        let left = PIECE_BYTES.min(memory.bytes() - offset);
+    for offset in (0..memory.bytes()).step_by(piece_bytes.max(1)) {
+        let left = piece_bytes.min(memory.bytes() - offset);
         memory.copy_from_device(offset, &piece, 0, left, stream)?;
     }
     Ok(stream.synchronize()?)
@@ -376,9 +392,7 @@ mod tests {
         for spec in SHAPES {
             let probe = ProbeKernel::build(spec).unwrap();
             assert!(pgemm_ptx::emit(&probe.kernel).is_ok(), "{spec:?}");
-            assert!(
-                BANDWIDTH_SIZES.iter().all(|bytes| bytes.is_multiple_of(spec.box_bytes.into()))
-            );
+            assert!(SIZES.iter().all(|bytes| bytes.is_multiple_of(spec.box_bytes.into())));
         }
     }
 }

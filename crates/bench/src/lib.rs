@@ -46,7 +46,7 @@ mod suite;
 mod survey;
 mod worker;
 
-pub use bandwidth::{BANDWIDTH_SIZES, BandwidthProbe, ProbeSpeed, ReadBandwidth};
+pub use bandwidth::{BandwidthProbe, ProbeSpeed, ReadBandwidth, bandwidth_sizes};
 pub use bench::Bench;
 pub use cases::{Case, CaseOutcome, CaseSize, UnknownCaseSize};
 pub use compare::{Change, ChangeJudgement, Comparison, GroupChange, Tolerance};

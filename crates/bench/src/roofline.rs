@@ -3,6 +3,8 @@
 
 use std::collections::HashMap;
 use std::path::Path;
+use std::sync::Arc;
+use std::time::Instant;
 
 use persistent_gemm::driver::{
     self, DeviceBuffer, Function, L2Promotion, LaunchConfig, PreparedArguments, StreamRef,
@@ -20,7 +22,7 @@ use pgemm_plan::MatrixLayout;
 use serde::{Deserialize, Serialize};
 
 use crate::atlas::{Rates, nominal_rates};
-use crate::bandwidth::{BandwidthProbe, fill};
+use crate::bandwidth::{BandwidthProbe, bytes_for, fill};
 use crate::bench::Bench;
 use crate::error::{BenchError, Result};
 use crate::machine::Machine;
@@ -33,6 +35,9 @@ const L2_BYTES: u64 = 16 << 20;
 
 /// Seconds of a launch of the arithmetic probe, about.
 const LAUNCH_SECONDS: f64 = 1e-3;
+
+/// Most rounds of the arithmetic probe in a launch.
+const MOST_ROUNDS: u32 = 1 << 24;
 
 /// A rate that was measured.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -207,7 +212,8 @@ impl<'b> CeilingProbe<'b> {
     /// # Errors
     /// [`MeasureError::SetsDoNotFit`], [`BenchError::Probe`], or driver errors.
     pub fn memory(&self) -> Result<Vec<Rate>> {
-        Ok(vec![self.reads(MEMORY_BYTES, L2::Cold, "reads")?, self.copies()?])
+        let bytes = bytes_for(self.bench.device(), MEMORY_BYTES);
+        Ok(vec![self.reads(bytes, L2::Cold, "reads")?, self.copies(bytes)?])
     }
 
     /// Reads of L2 by TMA or plain loads.
@@ -215,7 +221,8 @@ impl<'b> CeilingProbe<'b> {
     /// # Errors
     /// [`BenchError::Probe`], or driver errors.
     pub fn l2(&self) -> Result<Vec<Rate>> {
-        Ok(vec![self.reads(L2_BYTES, L2::Warm, "reads")?])
+        let bytes = L2_BYTES.min(self.bench.device().properties().l2_bytes / 2);
+        Ok(vec![self.reads(bytes, L2::Warm, "reads")?])
     }
 
     fn reads(&self, bytes: u64, l2: L2, what: &str) -> Result<Rate> {
@@ -231,24 +238,22 @@ impl<'b> CeilingProbe<'b> {
         })
     }
 
-    fn copies(&self) -> Result<Rate> {
+    fn copies(&self, bytes: u64) -> Result<Rate> {
         let device = self.bench.device();
-        let bytes = MEMORY_BYTES as usize;
         let free = device.free_memory_bytes()?;
-        if 2 * MEMORY_BYTES > free {
-            let (sets, set_bytes) = (2, MEMORY_BYTES);
-            return Err(MeasureError::SetsDoNotFit { sets, set_bytes, free }.into());
+        if 2 * bytes > free {
+            return Err(MeasureError::SetsDoNotFit { sets: 2, set_bytes: bytes, free }.into());
         }
         let mut copier = Copier {
-            source: DeviceBuffer::new(device, bytes)?,
-            target: DeviceBuffer::new(device, bytes)?,
+            source: DeviceBuffer::new(device, bytes as usize)?,
+            target: DeviceBuffer::new(device, bytes as usize)?,
         };
         // Memory that was never written may not be backed by different pages.
         for memory in [&mut copier.source, &mut copier.target] {
             fill(self.bench, memory)?;
         }
         // Each byte is read and written.
-        self.rate("copies, read and written", &mut copier, 2.0 * MEMORY_BYTES as f64 / 1e9)
+        self.rate("copies, read and written", &mut copier, 2.0 * bytes as f64 / 1e9)
     }
 
     /// The tensor cores on operands of a type, which are N(0,1), or integers of the full range.
@@ -262,29 +267,37 @@ impl<'b> CeilingProbe<'b> {
         let (module, _) = driver::compile(device, &ptx)?;
         let function = module.function(&probe.kernel.name, probe.kernel.smem_bytes())?;
         let ctas = device.properties().sm_count;
-        let of_a_round = probe.operations() * f64::from(ctas);
-        let expected = nominal_rates(Elements::new(element, element)).operations_per_second;
-        let rounds = (LAUNCH_SECONDS * expected / of_a_round).max(1.0) as u32;
         let count = (probe.operand_bytes() / element.bytes()) as usize;
         let operands = random_matrix(MatrixLayout::row_major(1, count), element, 1)?;
         let operands = DeviceBuffer::from_host(device, operands.bytes(), bench.stream())?;
         let sums = DeviceBuffer::new(device, (ctas * ArithmeticProbe::THREADS * 8) as usize)?;
-        let (of_operands, of_sums) = (operands.address(), sums.address());
-        let work = ArithmeticWork { operands: of_operands, sums: of_sums, rounds, ctas };
-        let launch = probe.bind(&work);
-        let maps = probe.kernel.tensor_maps();
-        let promotion = L2Promotion::default();
-        let mut multiplier = Multiplier {
-            function,
-            launch: LaunchConfig::new(probe.kernel.cta_shape(), launch.grid),
-            arguments: PreparedArguments::new(device, &launch.arguments, maps, promotion)?,
-            _memory: [operands, sums],
+        let (operands, sums) = (Arc::new(operands), Arc::new(sums));
+        let of_rounds = |rounds| -> Result<Multiplier> {
+            let [of_operands, of_sums] = [&operands, &sums].map(|buffer| buffer.address());
+            let work = ArithmeticWork { operands: of_operands, sums: of_sums, rounds, ctas };
+            let launch = probe.bind(&work);
+            let maps = probe.kernel.tensor_maps();
+            let promotion = L2Promotion::default();
+            Ok(Multiplier {
+                function: function.clone(),
+                launch: LaunchConfig::new(probe.kernel.cta_shape(), launch.grid),
+                arguments: PreparedArguments::new(device, &launch.arguments, maps, promotion)?,
+                _memory: [operands.clone(), sums.clone()],
+            })
         };
+        let rounds = rounds_of_a_launch(|rounds| {
+            let mut multiplier = of_rounds(rounds)?;
+            let begin = Instant::now();
+            multiplier.enqueue(0, bench.stream())?;
+            bench.stream().synchronize()?;
+            Ok(begin.elapsed().as_secs_f64())
+        })?;
+        let mut multiplier = of_rounds(rounds)?;
         let what = match element {
             Element::F64 => "mma.sync, operands in registers",
             _ => "wgmma, operands in shared memory",
         };
-        let of_a_launch = of_a_round * f64::from(rounds) / 1e12;
+        let of_a_launch = probe.operations() * f64::from(ctas) * f64::from(rounds) / 1e12;
         Ok(ArithmeticRate { element, rate: self.rate(what, &mut multiplier, of_a_launch)? })
     }
 
@@ -301,6 +314,20 @@ impl<'b> CeilingProbe<'b> {
             sm_clock_mhz: measurement.sm_clock_mhz(0),
             watts: watts(&measurement, 0),
         })
+    }
+}
+
+/// The rounds of a launch that takes [`LAUNCH_SECONDS`], where `seconds` times one.
+fn rounds_of_a_launch(mut seconds: impl FnMut(u32) -> Result<f64>) -> Result<u32> {
+    let mut rounds = 1;
+    loop {
+        let taken = seconds(rounds)?;
+        // Of a shorter launch, much is the launch itself.
+        if taken >= LAUNCH_SECONDS / 4.0 || rounds == MOST_ROUNDS {
+            let wanted = f64::from(rounds) * LAUNCH_SECONDS / taken;
+            return Ok((wanted as u32).clamp(1, MOST_ROUNDS));
+        }
+        rounds *= 4;
     }
 }
 
@@ -332,7 +359,7 @@ struct Multiplier {
     launch: LaunchConfig,
     arguments: PreparedArguments,
     /// What the arguments point to.
-    _memory: [DeviceBuffer; 2],
+    _memory: [Arc<DeviceBuffer>; 2],
 }
 
 impl Contestant for Multiplier {
@@ -385,6 +412,19 @@ mod tests {
         assert_eq!((split.rates.operations_per_second, split.arithmetic_measured), (140e12, true));
         let bf16 = report.limits(Elements::new(Element::Bf16, Element::Bf16));
         assert_eq!((bf16.rates.operations_per_second, bf16.arithmetic_measured), (839e12, false));
+    }
+
+    #[test]
+    fn launches_have_as_many_rounds_as_take_a_millisecond() {
+        // A launch takes so long without any round, and each round so long.
+        for (launch, round, rounds) in
+            [(5e-6, 1e-6, 970..=1000), (1e-5, 4e-9, 200_000..=250_000), (0.0, 2.0, 1..=1)]
+        {
+            let found = rounds_of_a_launch(|rounds| Ok(launch + f64::from(rounds) * round));
+            assert!(rounds.contains(&found.unwrap()), "{rounds:?}");
+        }
+        assert_eq!(rounds_of_a_launch(|_| Ok(0.0)).unwrap(), MOST_ROUNDS);
+        assert!(rounds_of_a_launch(|_| Err(MeasureError::NoRounds.into())).is_err());
     }
 
     #[test]

@@ -8,8 +8,8 @@ use persistent_gemm::driver::Device;
 use persistent_gemm::measure::{Contestant, Elements, GemmContestant, L2, LaunchChoice, Protocol};
 use persistent_gemm::{Gemm, Problem};
 use pgemm_bench::{
-    BANDWIDTH_SIZES, BandwidthProbe, Bench, Conditions, CublasLt, CublasLtContestant, Outcome,
-    Report, StreamPeer,
+    BandwidthProbe, Bench, Conditions, CublasLt, CublasLtContestant, Outcome, Report, StreamPeer,
+    bandwidth_sizes,
 };
 
 use crate::blocks;
@@ -351,8 +351,9 @@ fn measure_bandwidth(args: &Args, bench: &Bench, report: &mut Report) -> Result<
         launch: args.launch(),
         ..Protocol::within(args.seconds / 2.0, BandwidthProbe::SHAPES)
     };
-    let progress = output::progress(BANDWIDTH_SIZES.len());
-    for bytes in BANDWIDTH_SIZES {
+    let sizes = bandwidth_sizes(bench.device());
+    let progress = output::progress(sizes.len());
+    for bytes in sizes {
         progress.set_message(format!("reading {}", output::bytes(bytes)));
         report.read_bandwidth.push(probe.measure(bytes, &protocol)?);
         progress.inc(1);

@@ -5,7 +5,7 @@ use persistent_gemm::driver::{
     self, Device, DeviceBuffer, L2Promotion, LaunchConfig, PreparedArguments, Stream,
 };
 use persistent_gemm::measure::{LaunchChoice, Protocol};
-use pgemm_bench::{BANDWIDTH_SIZES, BandwidthProbe, Bench, ReadBandwidth};
+use pgemm_bench::{BandwidthProbe, Bench, ReadBandwidth, bandwidth_sizes};
 use pgemm_kernels::{L2Policy, PROBE_ROW_BYTES, ProbeKernel, ProbeSpec, ProbeWork};
 
 use crate::device::device;
@@ -25,8 +25,10 @@ fn the_probe_reads_everything_at_the_memorys_speed() {
     let probe = BandwidthProbe::new(&bench).unwrap();
     let protocol =
         Protocol { launch: LaunchChoice::Eager, ..Protocol::within(3.0, BandwidthProbe::SHAPES) };
-    let measured: Vec<ReadBandwidth> =
-        BANDWIDTH_SIZES.iter().map(|&bytes| probe.measure(bytes, &protocol).unwrap()).collect();
+    let measured: Vec<ReadBandwidth> = bandwidth_sizes(&device)
+        .into_iter()
+        .map(|bytes| probe.measure(bytes, &protocol).unwrap())
+        .collect();
     for reading in &measured {
         let fastest = reading.fastest().unwrap();
         println!("{} MiB in {} buffers: {fastest:?}", reading.bytes >> 20, reading.buffers);

@@ -86,12 +86,13 @@ fn of_memory(plan: &Plan, sms: u32) -> Vec<String> {
              (--split split-2, stream-k)"
         ));
     }
-    lines.push(format!(
-        "bytes decide, so keep many in flight: {} stages of {} bytes are; moderate tiles with deep \
-         rings do better than large ones (--prefetch-depth)",
-        plan.spec.stages,
-        stage_bytes(plan)
-    ));
+    lines.push(match ring(plan) {
+        Some([stages, bytes]) => format!(
+            "bytes decide, so keep many in flight: {stages} stages of {bytes} bytes are; moderate \
+             tiles with deep rings do better than large ones (--prefetch-depth)"
+        ),
+        None => WITHOUT_RING.to_owned(),
+    });
     lines.push(
         "narrower types move fewer bytes; lines that are multiples of 16 bytes are read by TMA, \
          others by threads or after a copy"
@@ -122,13 +123,14 @@ fn of_arithmetic(plan: &Plan, sms: u32) -> Vec<String> {
             tile.m, tile.n, tile.k
         ));
     }
-    lines.push(format!(
-        "tile_k {} makes stages of {} bytes, of which the ring has {}: a deeper tile_k costs stages, a \
-         shallower one barriers (--tile, --prefetch-depth)",
-        tile.k,
-        stage_bytes(plan),
-        spec.stages
-    ));
+    lines.push(match ring(plan) {
+        Some([stages, bytes]) => format!(
+            "tile_k {} makes stages of {bytes} bytes, of which the ring has {stages}: a deeper tile_k \
+             costs stages, a shallower one barriers (--tile, --prefetch-depth)",
+            tile.k
+        ),
+        None => WITHOUT_RING.to_owned(),
+    });
     lines.push(format!(
         "{} consumer warps multiply (--warps-per-block); more of them have fewer registers each for \
          sums, fewer leave the tensor cores idle between tiles",
@@ -147,11 +149,17 @@ pub fn ctas(plan: &Plan) -> u32 {
     plan.clusters * plan.spec.cluster.size()
 }
 
-/// Bytes of A and B in a stage.
-fn stage_bytes(plan: &Plan) -> u32 {
+/// What is said of kernels without a ring.
+const WITHOUT_RING: &str = "the kernel loads operands straight into registers, which suits few or narrow \
+                            tiles: compare kernels that copy them by TMA into a ring of shared \
+                            memory (--prefetch-depth)";
+
+/// Stages of the ring, and the bytes of A and B in each. `None` if the kernel has no ring.
+fn ring(plan: &Plan) -> Option<[u32; 2]> {
     let spec = &plan.spec;
     let line = |element: persistent_gemm::Dtype| spec.tile.k * element.bytes();
-    spec.tile.m * line(spec.a) + spec.tile.n * line(spec.b)
+    let bytes = spec.tile.m * line(spec.a) + spec.tile.n * line(spec.b);
+    (spec.stages > 0).then_some([spec.stages, bytes])
 }
 
 #[cfg(test)]
@@ -195,7 +203,13 @@ mod tests {
         let config = parse::config(parse::elements(Dtype::Bf16, None, None, None));
         let plan = Plan::best(&problem, &config, USUAL_SMS).unwrap();
         let plan = Plan { spec: "bf16-kk-bf16-128x256x64-s3-w2-c1x1".parse().unwrap(), ..plan };
-        assert_eq!(stage_bytes(&plan), (128 + 256) * 64 * 2);
+        assert_eq!(ring(&plan), Some([3, (128 + 256) * 64 * 2]));
+        let direct = Plan { spec: "bf16-kk-bf16-16x16x64-s0-direct4x4".parse().unwrap(), ..plan };
+        assert_eq!(ring(&direct), None);
+        for lines in [of_memory(&direct, USUAL_SMS), of_arithmetic(&direct, USUAL_SMS)] {
+            assert!(lines.contains(&WITHOUT_RING.to_owned()), "{lines:?}");
+            assert!(!lines.iter().any(|line| line.contains("stages of")), "{lines:?}");
+        }
     }
 
     #[test]

@@ -231,6 +231,58 @@ fn streams_of_jobs_are_measured_against_cublaslt() {
 }
 
 #[test]
+fn ceilings_are_measured_and_problems_placed_under_them() {
+    let folder = tempfile::tempdir().unwrap();
+    let folder = folder.path();
+    let said = pgemm(folder, "roofline --problem 16x64x32 --seconds 0.05 --json c.json");
+    assert!(said.starts_with("Emulated Hopper, measured 20"), "{said}");
+    let report = json(folder, "c.json");
+    let rate = |rate: &Value| {
+        let rate = &rate["rate"];
+        ["min", "median", "max"].map(|name| rate[name].as_f64().unwrap())
+    };
+    let mut names = vec![];
+    for (kind, count) in [("memory", 2), ("l2", 1), ("arithmetic", 6)] {
+        let rates = report[kind].as_array().unwrap();
+        assert_eq!(rates.len(), count, "{report}");
+        for found in rates {
+            let [least, median, most] = rate(found);
+            assert!(0.0 < least && least <= median && median <= most, "{found}");
+            assert_eq!((&found["sm_clock_mhz"], &found["watts"]), (&1980.0.into(), &321.5.into()));
+            names.push(found["element"].as_str().or(found["what"].as_str()).unwrap().to_owned());
+        }
+    }
+    assert!(names[0].starts_with("reads, ") && names[2].starts_with("reads, "), "{names:?}");
+    assert_eq!(names[1], "copies, read and written");
+    assert_eq!(names[3..], ["bf16", "f16", "tf32", "e4m3", "s8", "f64"]);
+    for part in ["measured)", "copies, read and written", "wgmma, operands", "bound by", "  - "] {
+        assert!(said.contains(part), "{part}: {said}");
+    }
+    // The file places problems without a device, by the same ceilings.
+    let again = pgemm(folder, "roofline --problem 16x64x32 --ceilings c.json");
+    assert_eq!(again, said);
+}
+
+#[test]
+fn the_bandwidth_of_memory_is_measured() {
+    let folder = tempfile::tempdir().unwrap();
+    let folder = folder.path();
+    let words = "bench --problem 16x48x32 --bandwidth --seconds 0.1 --json b.json";
+    let said = pgemm(folder, words);
+    let report = json(folder, "b.json");
+    let readings = report["read_bandwidth"].as_array().unwrap();
+    // The device has a small L2, so a small buffer is enough.
+    let [reading] = &readings[..] else { panic!("{report}") };
+    assert_eq!((&reading["bytes"], &reading["buffers"]), (&(4 << 20).into(), &2.into()));
+    let probes = reading["probes"].as_array().unwrap();
+    assert_eq!(probes.len(), 7, "{reading}");
+    for probe in probes {
+        assert!(probe["gigabytes_per_second"]["min"].as_f64().unwrap() > 0.0, "{probe}");
+    }
+    assert!(said.contains("4.0 MiB") && said.contains("of read bandwidth"), "{said}");
+}
+
+#[test]
 fn kernels_are_surveyed() {
     let folder = tempfile::tempdir().unwrap();
     let folder = folder.path();

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use pgemm_ir::{Kernel, SM_SMEM_BYTES, SM_THREADS, SYSTEM_SMEM_BYTES};
 use pgemm_kernels::{
-    ArithmeticProbe, GemmKernel, ProbeKernel, ProbeSpec, RepackKernel, RepackSpec, Spec,
+    ArithmeticProbe, GemmKernel, LoadProbe, ProbeKernel, ProbeSpec, RepackKernel, RepackSpec, Spec,
     empty_kernel,
 };
 
@@ -112,7 +112,11 @@ fn by_name(name: &str) -> Option<Loaded> {
             ProbeKernel::build(ProbeSpec { box_bytes, stages, checksums }).ok()?.kernel,
         );
     }
-    (name == "empty").then(|| launched(empty_kernel().ok()?))?
+    match name {
+        "empty" => launched(empty_kernel().ok()?),
+        "loads" => launched(LoadProbe::build().ok()?.kernel),
+        _ => None,
+    }
 }
 
 /// The kernel of a spec, by the parts of its entry's name. That has `_` in place of each `-` and
@@ -175,6 +179,7 @@ mod tests {
         let probe = ProbeSpec { box_bytes: 4096, stages: 8, checksums: true };
         let others = [
             empty_kernel().unwrap(),
+            LoadProbe::build().unwrap().kernel,
             ProbeKernel::build(probe).unwrap().kernel,
             ProbeKernel::build(ProbeSpec { checksums: false, ..probe }).unwrap().kernel,
             ArithmeticProbe::build(pgemm_ir::Element::Bf16).unwrap().kernel,

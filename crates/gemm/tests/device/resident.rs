@@ -130,13 +130,15 @@ fn streams_and_threads_submit_jobs() {
                 for _ in 0..6 {
                     known.poison(&stream);
                     // SAFETY: the buffers outlive the work, which is waited for.
-                    let ticket = match on_stream {
-                        true => unsafe { engine.submit_on(stream.as_ref(), &job) }.unwrap(),
-                        false => unsafe { engine.submit(&job) }.unwrap(),
-                    };
-                    match on_stream {
-                        true => known.check(&stream),
-                        false => ticket.stream_wait(stream.as_ref()).unwrap(),
+                    let ticket = unsafe {
+                        match on_stream {
+                            true => engine.submit_on(stream.as_ref(), &job),
+                            false => engine.submit(&job),
+                        }
+                    }
+                    .unwrap();
+                    if !on_stream {
+                        ticket.stream_wait(stream.as_ref()).unwrap();
                     }
                     known.check(&stream);
                     ticket.wait_timeout(LONG).unwrap();
@@ -191,6 +193,13 @@ fn callbacks_and_futures_hear_of_jobs() {
     for _ in 0..20 {
         assert_eq!(told.recv_timeout(LONG).unwrap(), (true, true));
     }
+    // A callback that panics does not keep others from being called.
+    // SAFETY: as above.
+    let ticket = unsafe { engine.submit(&job) }.unwrap();
+    ticket.on_done(|_| panic!("a callback of this test panics"));
+    let (sender, told) = channel();
+    ticket.on_done(move |outcome| sender.send(outcome.is_ok()).unwrap());
+    assert!(told.recv_timeout(LONG).unwrap());
     block_on(async {
         // SAFETY: as above.
         let mut ticket: Ticket = unsafe { engine.submit(&job) }.unwrap();
