@@ -205,7 +205,7 @@ python_module() {
     )
 }
 
-for module in ${*:-atlas bandwidth bench budget cases driver engine engine_beside engine_epilogues engine_told epilogue epilogues forgotten gated gemm host_cost interop layouts memory outofcore packs products specials split stress terms workspaces c installed python sanitizer}; do
+for module in ${*:-atlas bandwidth bench budget cases driver engine engine_beside engine_epilogues engine_told epilogue epilogues forgotten gated gemm host_cost interop layouts memory outofcore packs products resident specials split stress terms workspaces c installed python sanitizer}; do
     echo "== $module"
     case $module in
     unpack)
