@@ -55,15 +55,24 @@ fn normal(value: f32) -> f32 {
     if value.is_subnormal() { 0f32.copysign(value) } else { value }
 }
 
+/// [`BinaryOp::Min`] and [`BinaryOp::Max`] of a type. Rust's own leave the sign of a zero open.
+macro_rules! extremes {
+    ($($float:ident $min:ident $max:ident),*) => {$(
+        fn $min(a: $float, b: $float) -> $float {
+            if b.is_nan() || !a.is_nan() && a.total_cmp(&b).is_le() { a } else { b }
+        }
+
+        fn $max(a: $float, b: $float) -> $float {
+            if b.is_nan() || !a.is_nan() && a.total_cmp(&b).is_ge() { a } else { b }
+        }
+    )*};
+}
+
+extremes!(f32 float_min float_max, f64 double_min double_max);
+
 /// See [`BinaryOp::MaxNan`].
 fn max_nan(a: f32, b: f32) -> f32 {
-    if a.is_nan() || b.is_nan() {
-        f32::NAN
-    } else if a > b || (a == b && a.is_sign_positive()) {
-        a
-    } else {
-        b
-    }
+    if a.is_nan() || b.is_nan() { f32::NAN } else { float_max(a, b) }
 }
 
 fn double(bits: u64) -> f64 {
@@ -200,8 +209,8 @@ fn float_binary(op: BinaryOp, a: &[u64], b: &[u64], out: &mut [u64]) {
         BinaryOp::Mul => each(out, |a, b| a * b),
         BinaryOp::Div => each(out, |a, b| a / b),
         BinaryOp::Rem => each(out, |a, b| a % b),
-        BinaryOp::Min => each(out, f32::min),
-        BinaryOp::Max => each(out, f32::max),
+        BinaryOp::Min => each(out, float_min),
+        BinaryOp::Max => each(out, float_max),
         BinaryOp::MaxNan => each(out, max_nan),
         _ => unsigned_binary(op, a, b, out),
     }
@@ -216,8 +225,8 @@ fn double_binary(op: BinaryOp, a: &[u64], b: &[u64], out: &mut [u64]) {
         BinaryOp::Sub => each(out, |a, b| a - b),
         BinaryOp::Mul => each(out, |a, b| a * b),
         BinaryOp::Div => each(out, |a, b| a / b),
-        BinaryOp::Min => each(out, f64::min),
-        BinaryOp::Max => each(out, f64::max),
+        BinaryOp::Min => each(out, double_min),
+        BinaryOp::Max => each(out, double_max),
         _ => wide_binary(op, a, b, out),
     }
 }

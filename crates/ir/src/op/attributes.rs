@@ -62,9 +62,9 @@ named! {
         Div = "div",
         /// Remainder; integers only.
         Rem = "rem",
-        /// Smaller value.
+        /// Smaller value. Of a NaN and a number it is the number, and −0 of the two zeros.
         Min = "min",
-        /// Larger value.
+        /// Larger value. Of a NaN and a number it is the number, and +0 of the two zeros.
         Max = "max",
         /// Larger value; NaN if an operand is NaN, and +0 of the two zeros. `F32` only.
         MaxNan = "max_nan",
