@@ -271,6 +271,26 @@ mod tests {
             .collect()
     }
 
+    /// The whole text of drawings: places, sizes and colours. `PGEMM_UPDATE_RECORDS=1` writes it.
+    #[test]
+    fn drawings_are_those_that_were_recorded() {
+        let path = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/fixtures/drawings.svg");
+        let layouts = [
+            "(2,3):(3,1)",
+            "(3,12):(100,1)",
+            "Sw<1,0,2> o 0 o (4,4):(4,1)",
+            "8:1",
+            "((2,2),2):((1,4),2)",
+        ];
+        let drawn: String = layouts.map(|layout| drawn(AnyLayout::parse(layout).unwrap())).concat();
+        if std::env::var_os("PGEMM_UPDATE_RECORDS").is_some_and(|value| value == "1") {
+            return std::fs::write(path, drawn).unwrap();
+        }
+        let recorded = std::fs::read_to_string(path).unwrap();
+        let differing = recorded.lines().zip(drawn.lines()).find(|(then, now)| then != now);
+        assert!(differing.is_none() && recorded.len() == drawn.len(), "{differing:?}");
+    }
+
     #[test]
     fn a_matrix_has_axes_and_indices() {
         let svg = drawn(Layout::parse("(2,3):(3,1)").unwrap());

@@ -138,7 +138,7 @@ unsafe extern "C" fn cuModuleLoadDataEx(
 }
 
 #[unsafe(no_mangle)]
-extern "C" fn cuModuleUnload(module: usize) -> c_uint {
+pub(super) extern "C" fn cuModuleUnload(module: usize) -> c_uint {
     report(|| {
         in_context(|state| {
             state.unsafe_in_captures()?;
@@ -222,4 +222,20 @@ extern "C" fn cuFuncSetAttribute(handle: usize, attribute: c_uint, value: c_int)
             Ok(())
         })
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_log_has_as_much_of_the_text_as_there_is_room_for() {
+        for (bytes, expected) in [(0, &b"...."[..]), (1, b"\0..."), (3, b"ab\0."), (4, b"abc\0")] {
+            let mut buffer = *b"....";
+            let log = Log { start: buffer.as_mut_ptr(), bytes };
+            // SAFETY: the buffer has four bytes.
+            unsafe { log.write("abc") };
+            assert_eq!(buffer, expected, "{bytes}");
+        }
+    }
 }

@@ -10,6 +10,7 @@ use super::device::*;
 use super::graphs::*;
 use super::host::*;
 use super::memory::*;
+use super::modules::*;
 use super::streams::*;
 use crate::codes::{Code, SUCCESS};
 use crate::model::host::shared_word;
@@ -236,6 +237,11 @@ fn captures_are_of_their_thread_unless_they_are_relaxed() {
     assert_eq!(cuStreamBeginCapture_v2(own, RELAXED), SUCCESS);
     assert_eq!(cuMemFree_v2(allocate(16)), SUCCESS, "allowed meanwhile");
     assert_eq!(elsewhere(), SUCCESS);
+    // Modules cannot be unloaded meanwhile.
+    assert_eq!(cuStreamBeginCapture_v2(own, THREAD_LOCAL), SUCCESS);
+    assert_eq!(cuModuleUnload(7), Code::STREAM_CAPTURE_UNSUPPORTED.0);
+    assert_eq!(end(), Code::STREAM_CAPTURE_INVALIDATED.0);
+    assert_eq!(cuModuleUnload(7), Code::INVALID_HANDLE.0);
     // A thread may allow itself what captures forbid.
     assert_eq!(cuStreamBeginCapture_v2(own, THREAD_LOCAL), SUCCESS);
     let mut mode = RELAXED;

@@ -252,6 +252,7 @@ fn wrong_jobs_and_engines_are_refused() {
         (known.problem, Pointers { a: good.a + 2, ..good }, "A"),
         (known.problem, Pointers { d: good.d + 4, ..good }, "D"),
         (known.problem.with_beta(1.0), good, "C"),
+        (known.problem.with_alpha(1e300), good, "alpha"),
         (turned, good, "another engine"),
         (ragged, good, "TMA"),
     ] {

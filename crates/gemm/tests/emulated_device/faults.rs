@@ -1,6 +1,7 @@
 //! Faults of kernels: they are told to later calls, and end the use of the device.
 
 use persistent_gemm::driver::{DeviceBuffer, Stream};
+use persistent_gemm::engine::{Engine, EngineError, EngineOptions};
 use persistent_gemm::{Config, Dtype, Error, Gemm, HostMatrix, Major, Pointers, Problem};
 
 use crate::alone::alone;
@@ -83,4 +84,33 @@ fn a_failed_device_multiplies_nothing_any_more() {
         let error = failed.err().unwrap();
         assert!(matches!(error, Error::Driver { code: 719, .. }), "{error:?}");
     });
+}
+
+#[test]
+fn an_engine_whose_kernel_fails_says_so_from_then_on() {
+    let test = "faults::an_engine_whose_kernel_fails_says_so_from_then_on";
+    let said = alone(test, || {
+        let device = device("a fault of an engine").unwrap();
+        let gemm = Gemm::create(&device, Config::new(Dtype::Bf16)).unwrap();
+        let stream = Stream::new(&device).unwrap();
+        let problem = Problem::new(64, 64, 64, Major::K, Major::K);
+        let engine = Engine::start(&gemm, &problem, EngineOptions::default()).unwrap();
+        let [a, b, d] = [64 * 64, 64 * 64, 63 * 64].map(|elements| buffer(&stream, elements));
+        let pointers = Pointers::new(a.address(), b.address(), 0, d.address());
+        let job = engine.prepare(&problem, &pointers).unwrap();
+        // SAFETY: D is too short, and the emulator notices.
+        let ticket = unsafe { engine.submit(&job) }.unwrap();
+        let is_failed = |error: &Error| matches!(error, Error::Engine(EngineError::Failed { .. }));
+        let error = ticket.wait().unwrap_err();
+        assert!(is_failed(&error) && error.to_string().contains("LAUNCH_FAILED"), "{error}");
+        assert!(!ticket.is_done() && ticket.poll().is_err());
+        // SAFETY: nothing is submitted.
+        let error = unsafe { engine.submit(&job) }.unwrap_err();
+        assert!(is_failed(&error), "{error}");
+        for ended in [engine.drain(), engine.stop()] {
+            let error = ended.unwrap_err();
+            assert!(is_failed(&error), "{error}");
+        }
+    });
+    assert!(said.is_none_or(|said| said.contains("emulated device: gemm_bf16")));
 }
