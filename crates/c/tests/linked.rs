@@ -194,5 +194,8 @@ fn c_programs_compute_prepare_and_tune_on_the_emulated_device() {
         assert!(said.contains("all is as it should be"), "{said}");
         let results = std::fs::read_to_string(file).unwrap();
         assert_eq!(results.matches("\"chosen\"").count(), 2, "{results}");
+        for trials in ["\"trials\": 2,", "\"trials\": 1,"] {
+            assert_eq!(results.matches(trials).count(), 1, "{results}");
+        }
     }
 }
