@@ -171,6 +171,14 @@ def test_products_without_elements_or_depth():
 A, B = np.ones((5, 7), np.float32), np.ones((7, 3), np.float32)
 
 
+LINES = np.zeros(64)
+
+
+def two_lines(distance):
+    """Two lines of the same memory, so far apart."""
+    return np.lib.stride_tricks.as_strided(LINES, (2, 8), (8 * distance, 8))
+
+
 def read_only():
     out = np.empty((5, 3), np.float32)
     out.flags.writeable = False
@@ -185,6 +193,11 @@ def read_only():
         (ValueError, ["read-only"], lambda: pg.matmul(A, B, read_only())),
         (ValueError, ["shares memory with a"], lambda: pg.matmul(SQUARE, SQUARE, SQUARE)),
         (ValueError, ["share memory"], lambda: pg.matmul(A, B, np.lib.stride_tricks.as_strided(B, (5, 3), (0, 4)))),
+        (
+            ValueError,
+            ["share memory"],
+            lambda: pg.matmul(np.ones((2, 4)), np.ones((4, 8)), two_lines(20), two_lines(8), beta=1.0),
+        ),
         (ValueError, [".contiguous()", "out"], lambda: pg.matmul(A, B, np.empty((5, 6, 2), np.float32)[:, ::2, 0])),
         (ValueError, ["negative", ".copy()"], lambda: pg.matmul(A[::-1], B)),
         (ValueError, ["leading extents"], lambda: pg.matmul(np.ones((2, 5, 7)), np.ones((3, 7, 3)))),

@@ -228,6 +228,8 @@ fn streams_of_jobs_are_measured_against_cublaslt() {
     let outcome = &report["streams"][0];
     assert_eq!(outcome["count"], 3, "{report}");
     assert!(!said.contains("WRONG") && !said.contains("left out"), "{said}");
+    let tables: Vec<&str> = said.trim_end().split("\n\n").collect();
+    assert!(tables.len() == 2 && tables[1].contains("one job, from host to host"), "{said}");
 }
 
 #[test]

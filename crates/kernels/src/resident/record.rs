@@ -238,3 +238,25 @@ impl Signature {
         Ok(Launch { grid: [ctas, 1, 1], arguments })
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{MatrixArgument, Spec};
+
+    #[test]
+    fn a_job_has_fewer_than_two_to_the_thirty_tiles() {
+        let spec: Spec = "bf16-kk-bf16-64x64x64-s8-w1-c1x1-resident".parse().unwrap();
+        let signature = Signature::of(&spec).unwrap();
+        let matrix = MatrixArgument { address: 256, leading_dimension: 1 << 21, batch_stride: 0 };
+        let tiles = |m: u32, n: u32| {
+            let (a, b, c, d) = (matrix, matrix, matrix, matrix);
+            let work = Work { m: 64 * m, n: 64 * n, k: 64, a, b, c, d, ..Work::default() };
+            signature.record(&work, 1).map(|record| record.tiles())
+        };
+        assert!(tiles((1 << 15) - 1, 1 << 15).is_ok());
+        let most = tiles(1 << 15, 1 << 15).unwrap_err();
+        assert!(matches!(most, RecordError::TooLarge { tiles } if tiles == 1 << 30), "{most}");
+        assert!(matches!(tiles(0, 1).unwrap_err(), RecordError::Empty));
+    }
+}

@@ -85,6 +85,16 @@ fn names_parse_back_and_only_canonical_ones_do() {
 }
 
 #[test]
+fn a_knob_says_what_is_legal() {
+    let ring = Spec { stages: 1, ..spec("bf16-kk-bf16-128x128x64-s4-w2-c1x1") };
+    let error = ring.validate().unwrap_err().to_string();
+    assert!(error.contains("stages = 1: must be 2 to 16;"), "{error}");
+    let tile = Spec { tile: Tile { n: 12, ..ring.tile }, stages: 4, ..ring };
+    let error = tile.validate().unwrap_err().to_string();
+    assert!(error.contains("must be a multiple of 8 from 8 to 256"), "{error}");
+}
+
+#[test]
 fn a_ring_too_deep_names_the_stages_that_fit() {
     let error = spec("bf16-kk-bf16-256x208x64-s4-w2-c1x1").validate().unwrap_err();
     let SpecError::SharedMemory { fitting_stages, .. } = error else { panic!("{error}") };
