@@ -1,6 +1,7 @@
 //! `cargo xtask mutants`: plants faults in the crates and says which of them the tests notice. All
 //! faults are compiled into one build, and an environment variable switches one of them on.
 
+mod again;
 mod baseline;
 mod build;
 mod candidates;
@@ -19,10 +20,11 @@ use std::time::{Duration, Instant};
 
 use crate::commands::root;
 use crate::error::{AtPath, Error};
+use again::redraw;
 use baseline::{Terms, Test, baseline, by_name};
 use build::{Binary, Build, build};
 use copy::Copy;
-use draw::{Fault, draw, redraw};
+use draw::{Fault, draw};
 use process::{End, Purpose, run};
 use results::{Judged, Outcome, Results, summary};
 use workers::each;

@@ -7,7 +7,6 @@ use rand::rngs::ChaCha8Rng;
 use rand::seq::SliceRandom;
 
 use super::candidates::Candidate;
-use super::results::Judged;
 
 /// Every crate has at least this many faults, if it has as many candidates.
 const LEAST: usize = 4;
@@ -51,32 +50,6 @@ pub fn draw(candidates: Vec<Fault>, seed: u64, count: usize) -> Vec<Drawn> {
     drawn
 }
 
-/// The same faults in code that may have changed since: each is the nearest one in its file that
-/// replaces the same text by the same. It keeps its number. Returns those that are not there any
-/// more, too.
-pub fn redraw(candidates: Vec<Fault>, judged: &[Judged]) -> (Vec<Drawn>, Vec<Judged>) {
-    let (mut crates, mut lost) = (BTreeMap::<String, Vec<Fault>>::new(), Vec::new());
-    for known in judged {
-        let is_same = |fault: &&Fault| {
-            let candidate = &fault.candidate;
-            let texts = [(&candidate.before, &known.before), (&candidate.after, &known.after)];
-            fault.file == known.file && texts.iter().all(|(now, then)| now == then)
-        };
-        let distance = |fault: &&Fault| {
-            let candidate = &fault.candidate;
-            (candidate.line.abs_diff(known.line), candidate.column.abs_diff(known.column))
-        };
-        let chosen = crates.entry(known.package.clone()).or_default();
-        let is_free = |fault: &&Fault| !chosen.iter().any(|other| overlap(other, fault));
-        match candidates.iter().filter(is_same).filter(is_free).min_by_key(distance) {
-            Some(fault) => chosen.push(Fault { id: known.id, ..fault.clone() }),
-            None => lost.push(known.clone()),
-        }
-    }
-    let drawn = crates.into_values().map(|faults| Drawn { count: faults.len(), faults });
-    (drawn.collect(), lost)
-}
-
 /// The faults that were drawn from a crate.
 #[derive(Debug)]
 pub struct Drawn {
@@ -98,18 +71,18 @@ fn shares(sizes: &[usize], count: usize) -> Vec<usize> {
     shares
 }
 
-fn overlap(a: &Fault, b: &Fault) -> bool {
+/// Whether two faults change the same text.
+pub fn overlap(a: &Fault, b: &Fault) -> bool {
     let (first, second) = (&a.candidate.range, &b.candidate.range);
     a.file == b.file && first.start < second.end && second.start < first.end
 }
 
 #[cfg(test)]
-mod tests {
+pub mod tests {
     use super::*;
     use crate::mutants::candidates::find;
-    use crate::mutants::results::Outcome;
 
-    fn faults(package: &str, text: &str) -> Vec<Fault> {
+    pub fn faults(package: &str, text: &str) -> Vec<Fault> {
         let fault = |candidate| Fault {
             id: 0,
             package: package.to_owned(),
@@ -124,37 +97,6 @@ mod tests {
         assert_eq!(shares(&[5000, 3000, 2000], 100), [50, 30, 20]);
         assert_eq!(shares(&[9900, 98, 2], 100), [94, 4, 2]);
         assert_eq!(shares(&[3], 100), [3]);
-    }
-
-    #[test]
-    fn faults_are_found_again_in_code_that_has_changed() {
-        let before = faults("a", "fn f() { a(1 + 2); b(1 + 2); c(3 * 4); }");
-        let judged = |id: usize, fault: &Fault| Judged {
-            id,
-            package: fault.package.clone(),
-            file: fault.file.clone(),
-            line: fault.candidate.line,
-            column: fault.candidate.column,
-            before: fault.candidate.before.clone(),
-            after: fault.candidate.after.clone(),
-            outcome: Outcome::Survived,
-            test: None,
-            reached: 0,
-            ran: 0,
-            seconds: 0.0,
-        };
-        let pick = |text: &str, nth: usize| {
-            before.iter().filter(|fault| fault.candidate.before == text).nth(nth).unwrap()
-        };
-        let wanted = [pick("1 + 2", 1), pick("1 + 2", 0), pick("3 * 4", 0)];
-        let wanted: Vec<Judged> = (7..).zip(wanted).map(|(id, fault)| judged(id, fault)).collect();
-        // Both sums have moved on, and the product is gone.
-        let after = faults("a", "fn f() {   a(1 + 2);   b(1 + 2); c(3); }");
-        let (drawn, lost) = redraw(after, &wanted);
-        assert_eq!(lost, wanted[2..]);
-        let found = drawn[0].faults.iter().map(|fault| (fault.id, fault.candidate.range.start));
-        assert!(found.eq([(7, 25), (8, 13)]), "{drawn:?}");
-        assert_eq!((drawn.len(), drawn[0].count), (1, 2));
     }
 
     #[test]
