@@ -5,7 +5,7 @@ use std::thread::sleep;
 use std::time::Duration;
 
 use persistent_gemm::driver::{Device, Graph, Stream, StreamRef};
-use persistent_gemm::engine::{Engine, EngineError, EngineOptions};
+use persistent_gemm::engine::{Engine, EngineOptions};
 use persistent_gemm::outofcore::Budget;
 use persistent_gemm::{
     Config, DeviceMatrix, Dtype, Error, Gemm, HostMatrix, Major, Operands, Problem, Split,
@@ -68,7 +68,7 @@ fn everything_is_given_back() {
             let mut d = DeviceMatrix::zeros(problem.d_layout(), Dtype::S32, stream).unwrap();
             gemm.run(&problem, Operands::new(&a, &b), &mut d, &stream).unwrap();
         });
-        all_given_back(&device, "an engine, which this device does not run", |device| {
+        all_given_back(&device, "an engine with a job and its ticket", |device| {
             let config = Config::new(Dtype::Bf16);
             let problem = Problem::new(64, 64, 64, Major::K, Major::K);
             let stream = Stream::new(device).unwrap();
@@ -76,12 +76,10 @@ fn everything_is_given_back() {
             let operands = MatrixSet::new(&config, &problem, Fill::Integers, 1, &stream);
             let engine = Engine::start(&gemm, &problem, EngineOptions::default()).unwrap();
             let job = engine.prepare(&problem, &operands.pointers()).unwrap();
-            // SAFETY: the operands outlive the job, which does not begin.
-            let refused = unsafe { engine.submit(&job) }.map(drop).unwrap_err();
-            let Error::Engine(EngineError::Failed { cause, .. }) = &refused else {
-                panic!("{refused:?}")
-            };
-            assert!(matches!(**cause, Error::Driver { code: 801, .. }), "{cause:?}");
+            // SAFETY: the operands outlive the job, which is waited for.
+            let ticket = unsafe { engine.submit(&job) }.unwrap();
+            ticket.wait().unwrap();
+            operands.check(stream.as_ref());
         });
         all_given_back(&device, "requests that fail", |device| {
             let gemm = Gemm::create(device, Config::new(Dtype::F32)).unwrap();
