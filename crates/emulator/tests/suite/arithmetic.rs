@@ -70,7 +70,7 @@ fn check(
     let threads = w.u32(128);
     let first = w.binary(BinaryOp::Mul, cta, threads);
     let index = w.binary(BinaryOp::Add, first, thread);
-    let mut place = |w: &mut Writer, base, bytes: u32, at: u32| {
+    let place = |w: &mut Writer, base, bytes: u32, at: u32| {
         let [bytes, at] = [bytes, at].map(|value| w.u32(value));
         let offset = w.binary(BinaryOp::Mul, index, bytes);
         let offset = w.binary(BinaryOp::Add, offset, at);
@@ -140,7 +140,7 @@ fn integer(op: BinaryOp, ty: Type, a: u64, b: u64) -> Option<u64> {
         BinaryOp::Add => narrow(u32::wrapping_add, i32::wrapping_add, u64::wrapping_add),
         BinaryOp::Sub => narrow(u32::wrapping_sub, i32::wrapping_sub, u64::wrapping_sub),
         BinaryOp::Mul => narrow(u32::wrapping_mul, i32::wrapping_mul, u64::wrapping_mul),
-        BinaryOp::MulHigh if ty == Type::U32 => a * b >> 32,
+        BinaryOp::MulHigh if ty == Type::U32 => (a * b) >> 32,
         BinaryOp::MulHigh | BinaryOp::MaxNan => return None,
         // Of a division by zero, all bits are ones.
         BinaryOp::Div => narrow(
