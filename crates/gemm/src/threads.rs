@@ -33,7 +33,8 @@ pub fn start_pool() -> Result<()> {
 
 /// Starts a thread, unless there is no memory left for its stack and for what it allocates when it
 /// begins. The standard library ends the process if a thread has a stack and then cannot allocate
-/// the small one on which it would report that the first has overflowed.
+/// the small one on which it would report that the first has overflowed. Returns when the thread
+/// has all that: on a busy machine, others would be started before it had.
 fn spawn_where_there_is_room(work: Box<dyn FnOnce() + Send>) -> io::Result<JoinHandle<()>> {
     // Twice the standard library's stack of 2 MiB.
     const ROOM: usize = 4 << 20;
@@ -41,7 +42,15 @@ fn spawn_where_there_is_room(work: Box<dyn FnOnce() + Send>) -> io::Result<JoinH
     room.try_reserve_exact(ROOM)?;
     // Otherwise the compiler may leave out an allocation that nothing uses.
     drop(black_box(room));
-    thread::Builder::new().spawn(work)
+    let (begin, begun) = mpsc::channel();
+    let thread = thread::Builder::new().spawn(move || {
+        // Nobody waits for it if the thread that starts others has ended.
+        let _ = begin.send(());
+        work();
+    })?;
+    // It fails if the thread has ended.
+    let _ = begun.recv();
+    Ok(thread)
 }
 
 /// The number of threads that rayon would start.

@@ -197,7 +197,11 @@ impl ProblemKey {
 
     /// Whether the kernel of a choice can access the operands of the problem.
     pub fn is_read_by(&self, choice: &Choice) -> bool {
-        self.accesses().iter().any(|planned| planned.is_read_by(choice))
+        let direct = match choice.spec.is_direct() {
+            true => PlannedProblem::direct(&self.problem(), &self.config()),
+            false => None,
+        };
+        self.accesses().iter().chain(&direct).any(|planned| planned.is_read_by(choice))
     }
 
     /// Whether a choice can compute the problem: types, precision and majors agree, and every

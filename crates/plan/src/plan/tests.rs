@@ -44,6 +44,23 @@ fn a_macro_tile_of_clusters_has_its_rows_of_cluster_tiles() {
     assert!(2 * tile.m < 1024, "{plan:?}");
 }
 
+/// Few rows of few columns, for which the heuristic's own kernel may be the fastest.
+#[test]
+fn a_direct_kernel_fits_the_problem_that_it_was_tuned_for() {
+    for (b, name) in [
+        (Major::K, "bf16-kk-bf16-16x8x32-s0-direct4x4"),
+        (Major::N, "bf16-kn-bf16-16x8x32-s0-direct4x1"),
+    ] {
+        let problem = Problem::new(16, 32, 32, Major::K, b);
+        let key = ProblemKey::of(&problem, &Config::new(Element::Bf16));
+        let choice = Choice::plain(name.parse().unwrap());
+        assert!(key.fits(&choice), "{name}");
+        let other = ProblemKey { b_major: if b == Major::K { Major::N } else { Major::K }, ..key };
+        assert!(!other.fits(&choice), "{name}");
+        assert!(!ProblemKey { dtype: Element::F16, output: Element::F16, ..key }.fits(&choice));
+    }
+}
+
 /// The tuner measures products without an epilogue. With one, a kernel may need more registers than
 /// there are.
 #[test]
