@@ -1,9 +1,9 @@
 //! A libcuda for tests. Its one device is the emulator, so that all of the library that calls the
 //! driver runs where there is no GPU.
 //!
-//! * Work is done when it is enqueued, which is a legal order for every program of streams. Resident
-//!   kernels do the jobs that there are, and leave the device as if their idle time had passed. A
-//!   stream that waits for a word holds up the thread that enqueues the wait.
+//! * Work is done when it is enqueued, which is a legal order for every program of streams.
+//!   Resident kernels do the jobs that there are, and leave the device as if their idle time had
+//!   passed. A stream that waits for a word holds up the thread that enqueues the wait.
 //! * Modules are the PTX of the library's own kernels. The emulator runs the kernels that the PTX
 //!   was generated from.
 //! * The library also has the functions of cuBLASLt that benchmarks call, whose products the host

@@ -41,8 +41,8 @@ pub struct Args {
     /// File of the results. Faults that it has are not judged again.
     #[arg(long, value_name = "FILE")]
     results: PathBuf,
-    /// Plants the survivors of this file of results anew, wherever they are in the code now, instead
-    /// of drawing faults.
+    /// Plants the survivors of this file of results anew instead of drawing faults, wherever they
+    /// are in the code now.
     #[arg(long, value_name = "FILE", conflicts_with_all = ["seed", "count", "crates"])]
     again: Option<PathBuf>,
     /// Only faults in this crate, a folder of `crates`. May be given several times.

@@ -1,12 +1,8 @@
 //! The resident engine: order, streams, callbacks, futures, the end, and what is refused.
 
-use std::future::Future;
-use std::pin::pin;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::channel;
-use std::task::{Context, Poll, Wake, Waker};
-use std::thread::{self, Thread};
+use std::thread;
 use std::time::Duration;
 
 use persistent_gemm::driver::{Graph, Stream};
@@ -14,6 +10,7 @@ use persistent_gemm::engine::{Engine, EngineOptions, Goal, Job, Ticket};
 use persistent_gemm::{Config, Dtype, Gemm, Major, Pointers, Problem};
 
 use crate::device::device;
+use crate::executor::block_on;
 use crate::known::{Known, SPECS, engine};
 
 /// Longer than any job here takes, on any device.
@@ -155,25 +152,6 @@ fn streams_and_threads_submit_jobs() {
     // SAFETY: as above.
     unsafe { engine.submit_on(stream.as_ref(), &job) }.unwrap().wait_timeout(LONG).unwrap();
     known.check(&stream);
-}
-
-struct Unpark(Thread);
-
-impl Wake for Unpark {
-    fn wake(self: Arc<Self>) {
-        self.0.unpark();
-    }
-}
-
-fn block_on<F: Future>(future: F) -> F::Output {
-    let waker = Waker::from(Arc::new(Unpark(thread::current())));
-    let mut future = pin!(future);
-    loop {
-        match future.as_mut().poll(&mut Context::from_waker(&waker)) {
-            Poll::Ready(output) => return output,
-            Poll::Pending => thread::park_timeout(LONG),
-        }
-    }
 }
 
 #[test]

@@ -8,6 +8,8 @@ mod check;
 mod device;
 #[path = "../device/epilogues.rs"]
 mod epilogues;
+#[path = "../device/executor.rs"]
+mod executor;
 mod faults;
 mod given_back;
 #[path = "../device/interop.rs"]

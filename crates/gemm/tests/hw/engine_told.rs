@@ -1,12 +1,9 @@
 //! Who is told of jobs by the engine: callbacks, and tickets that are awaited.
 
-use std::future::Future;
-use std::pin::pin;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::channel;
 use std::sync::{Arc, Mutex};
-use std::task::{Context, Poll, Wake, Waker};
-use std::thread::{self, Thread};
+use std::thread;
 use std::time::{Duration, Instant};
 
 use persistent_gemm::driver::Stream;
@@ -15,31 +12,10 @@ use persistent_gemm::{Config, Gemm, Major, Problem};
 
 use crate::device::device;
 use crate::engine::cpu_seconds;
+use crate::executor::block_on;
 use crate::known::{Known, SPECS, engine};
 
 const LONG: Duration = Duration::from_secs(20);
-
-/// An executor of one future: its thread.
-struct Unpark(Thread);
-
-impl Wake for Unpark {
-    fn wake(self: Arc<Self>) {
-        self.0.unpark();
-    }
-}
-
-fn block_on<F: Future>(future: F) -> F::Output {
-    let waker = Waker::from(Arc::new(Unpark(thread::current())));
-    let mut future = pin!(future);
-    let begin = Instant::now();
-    loop {
-        if let Poll::Ready(output) = future.as_mut().poll(&mut Context::from_waker(&waker)) {
-            return output;
-        }
-        assert!(begin.elapsed() < LONG, "the task is not woken");
-        thread::park_timeout(LONG);
-    }
-}
 
 #[test]
 fn callbacks_and_futures_hear_of_every_job() {

@@ -15,6 +15,8 @@ mod engine_told;
 mod epilogue;
 #[path = "../device/epilogues.rs"]
 mod epilogues;
+#[path = "../device/executor.rs"]
+mod executor;
 mod forgotten;
 mod gated;
 mod gemm;
