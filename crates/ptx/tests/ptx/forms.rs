@@ -13,6 +13,7 @@ use pgemm_ir::{
 };
 use pgemm_ptx::emit;
 
+use crate::reader::assert_read;
 use crate::support::{Ops, assemblers, weak};
 
 /// Accumulators of the kernels in which operations with accumulators stand: one of each type.
@@ -353,6 +354,15 @@ fn every_form_has_its_ptx() {
         }
     }
     insta::assert_snapshot!(text);
+}
+
+/// The reader knows every form.
+#[test]
+fn every_form_is_read_as_it_was_meant() {
+    for form in forms() {
+        let name = form.op.name();
+        assert_read(&kernel(std::slice::from_ref(&form), true), &name);
+    }
 }
 
 /// Without this test an operation that is missing in `operations` would have no snapshot.

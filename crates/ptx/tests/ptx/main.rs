@@ -5,4 +5,5 @@ mod errors;
 mod forms;
 mod kernels;
 mod placement;
+mod reader;
 mod support;

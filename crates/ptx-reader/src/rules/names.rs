@@ -1,0 +1,127 @@
+//! Names of PTX for what the IR names in its own way.
+
+use pgemm_ir::{Access, AtomicOp, Element, Order, Scope, Space, Special, Type};
+
+/// The register of a hardware value. The indices of warp and warpgroup have no register that the
+/// assembler knows to be uniform: they come from a shuffle at entry.
+pub(crate) fn special(special: Special) -> &'static str {
+    match special {
+        Special::Thread => "%tid.x",
+        Special::Lane => "%laneid",
+        Special::Warp => "warp index",
+        Special::Warpgroup => "warpgroup index",
+        Special::Cta => "%ctaid.x",
+        Special::CtaCount => "%nctaid.x",
+        Special::CtaRank => "%cluster_ctarank",
+        Special::Cluster => "%clusterid.x",
+        Special::ClusterCount => "%nclusterid.x",
+    }
+}
+
+/// The type of arithmetic.
+pub(super) fn ty(ty: Type) -> &'static str {
+    match ty {
+        Type::Bool => "pred",
+        Type::U32 => "u32",
+        Type::S32 => "s32",
+        Type::U64 => "u64",
+        Type::F32 => "f32",
+        Type::F64 => "f64",
+        Type::B32 | Type::Smem | Type::ClusterSmem => "b32",
+        Type::MapPtr | Type::Descriptor => "b64",
+    }
+}
+
+/// The type of operations on bits and of selection.
+pub(super) fn bits(of: Type) -> &'static str {
+    match of {
+        Type::U32 | Type::S32 => "b32",
+        Type::U64 => "b64",
+        other => ty(other),
+    }
+}
+
+/// The type of matrix elements (PTX ISA, "Alternate Floating-Point Data Formats").
+pub(super) fn element(element: Element) -> &'static str {
+    match element {
+        Element::F16 => "f16",
+        Element::Bf16 => "bf16",
+        Element::F32 => "f32",
+        Element::Tf32 => "tf32",
+        Element::F64 => "f64",
+        Element::E4m3 => "e4m3",
+        Element::E5m2 => "e5m2",
+        Element::S8 => "s8",
+        Element::U8 => "u8",
+        Element::S32 => "s32",
+    }
+}
+
+/// PTX ISA, "Memory Consistency Model".
+pub(super) fn order(order: Order) -> &'static str {
+    match order {
+        Order::Weak => "weak",
+        Order::Relaxed => "relaxed",
+        Order::Acquire => "acquire",
+        Order::Release => "release",
+        Order::AcquireRelease => "acq_rel",
+        Order::SequentiallyConsistent => "sc",
+    }
+}
+
+/// PTX ISA, "Scope".
+pub(super) fn scope(scope: Scope) -> &'static str {
+    match scope {
+        Scope::Cta => "cta",
+        Scope::Cluster => "cluster",
+        Scope::Gpu => "gpu",
+        Scope::System => "sys",
+    }
+}
+
+pub(super) fn space(space: Space) -> &'static str {
+    match space {
+        Space::Global => "global",
+        Space::Shared => "shared::cta",
+    }
+}
+
+pub(super) fn atomic(op: AtomicOp) -> &'static str {
+    match op {
+        AtomicOp::Add => "add.u32",
+        AtomicOp::Inc => "inc.u32",
+        AtomicOp::Exch => "exch.b32",
+    }
+}
+
+/// The modifier of vectors; single values have none.
+pub(super) fn vector(count: u32) -> &'static str {
+    match count {
+        2 => ".v2",
+        4 => ".v4",
+        _ => "",
+    }
+}
+
+/// The modifiers of `ld` and `st` (PTX ISA, "ld"). Weak is the default. `.cs` is for data that are
+/// likely read once.
+pub(super) fn access(access: &Access) -> String {
+    let order = match access.order {
+        Order::Weak => String::new(),
+        ordered => format!(".{}.{}", order(ordered), scope(access.scope)),
+    };
+    let once = if access.once { ".cs" } else { "" };
+    let ty = match access.ty {
+        Type::U64 => "b64",
+        Type::F32 => "f32",
+        Type::F64 => "f64",
+        _ => "b32",
+    };
+    format!("{order}.{}{once}{}.{ty}", space(access.space), vector(access.vector))
+}
+
+/// The modifiers of `ldmatrix` and `stmatrix`.
+pub(super) fn matrices(count: u32, transpose: bool) -> String {
+    let transpose = if transpose { ".trans" } else { "" };
+    format!(".sync.aligned.m8n8.x{count}{transpose}.shared::cta.b16")
+}

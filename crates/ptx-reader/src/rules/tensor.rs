@@ -1,0 +1,140 @@
+//! TMA, descriptors of operands in shared memory, and matrix products.
+
+use pgemm_ir::{
+    ASource, DescriptorLayout, Element, OperandMajor, SwizzleMode, Type, WarpMma, Wgmma,
+};
+
+use super::Expected::{Accumulators, List, Number, Result};
+use super::{Context, Expected, Step, format_of, instruction, names};
+use crate::isa::{B16, B64, PREDICATE};
+use crate::terms::Term;
+
+/// PTX ISA, "Matrix descriptor": the address in bits 0 to 13, the leading offset in bits 16 to 29
+/// and the stride offset in bits 32 to 45, all in units of 16 bytes; the swizzle in bits 62 and 63.
+pub(super) fn descriptor(x: &mut Context<'_>, layout: &DescriptorLayout) -> Term {
+    let swizzle: u64 = match layout.swizzle {
+        SwizzleMode::None => 0,
+        SwizzleMode::B128 => 1,
+        SwizzleMode::B64 => 2,
+        SwizzleMode::B32 => 3,
+    };
+    let bits = u64::from(layout.leading_bytes / 16) << 16
+        | u64::from(layout.stride_bytes / 16) << 32
+        | swizzle << 62;
+    let [first, count] = [4, 14].map(|number| x.constant(number));
+    let address = x.operand(0);
+    let address = x.computed("bfe.u32", &[address, first, count]);
+    let [low, high] = [bits & 0xffff_ffff, bits >> 32].map(|half| x.constant(half));
+    let low = x.computed("or.b32", &[address, low]);
+    x.computed("pack", &[low, high])
+}
+
+/// The modifier of an L2 policy.
+fn hint(policy: bool) -> &'static str {
+    if policy { ".L2::cache_hint" } else { "" }
+}
+
+/// The coordinates from operand `first` on.
+fn tile(x: &Context<'_>, first: usize, rank: u32) -> Expected {
+    Expected::Box(x.operand(0), x.operands[first..first + rank as usize].to_vec())
+}
+
+pub(super) fn load(x: &mut Context<'_>, rank: u32, multicast: bool, policy: bool) -> Step {
+    let cast = if multicast { ".multicast::cluster" } else { "" };
+    let opcode = format!(
+        "cp.async.bulk.tensor.{rank}d.shared::cluster.global.mbarrier::complete_tx::bytes{cast}{}",
+        hint(policy)
+    );
+    let mut operands = vec![x.address(1), tile(x, 3, rank), x.address(2)];
+    let mut next = 3 + rank as usize;
+    if multicast {
+        let mask = x.operand(next);
+        // The mask is an operand of 16 bits.
+        operands.push(Expected::Value(x.computed("cvt.u16.u32", &[mask]), B16));
+        next += 1;
+    }
+    operands.extend(policy.then(|| x.value(next)));
+    instruction(opcode, operands)
+}
+
+pub(super) fn store(x: &mut Context<'_>, rank: u32, policy: bool) -> Step {
+    let opcode = format!(
+        "cp.async.bulk.tensor.{rank}d.global.shared::cta.bulk_group{}",
+        hint(policy)
+    );
+    let mut operands = vec![tile(x, 2, rank), x.address(1)];
+    operands.extend(policy.then(|| x.value(2 + rank as usize)));
+    instruction(opcode, operands)
+}
+
+pub(super) fn prefetch(x: &mut Context<'_>, rank: u32, policy: bool) -> Step {
+    let opcode =
+        format!("cp.async.bulk.prefetch.tensor.{rank}d.L2.global.tile{}", hint(policy));
+    let mut operands = vec![tile(x, 1, rank)];
+    operands.extend(policy.then(|| x.value(1 + rank as usize)));
+    instruction(opcode, operands)
+}
+
+/// PTX ISA, "wgmma.mma_async".
+pub(super) fn wgmma(x: &mut Context<'_>, wgmma: &Wgmma) -> Step {
+    let sums = match x.kernel.accumulator(wgmma.acc).ty {
+        Type::F32 => "f32",
+        Type::S32 => "s32",
+        _ => "f16",
+    };
+    // The depth is 32 bytes of K.
+    let depth = match wgmma.a {
+        Element::F16 | Element::Bf16 => 16,
+        Element::Tf32 => 8,
+        _ => 32,
+    };
+    let (a, b) = (names::element(wgmma.a), names::element(wgmma.b));
+    let opcode =
+        format!("wgmma.mma_async.sync.aligned.m64n{}k{depth}.{sums}.{a}.{b}", wgmma.n);
+    let last = x.operands.len() - 1;
+    let accumulate = x.operand(last);
+    let overwrites = x.terms.bits_of(accumulate) == Some(0);
+    let a_operand = match wgmma.a_source {
+        ASource::Shared(_) => x.value(0),
+        ASource::Registers => List((0..4).map(|index| x.value(index)).collect()),
+    };
+    let mut operands = vec![
+        Accumulators(wgmma.acc, overwrites),
+        a_operand,
+        Expected::Value(x.operand(last - 1), B64),
+        Expected::Value(accumulate, PREDICATE),
+    ];
+    let float = !matches!(wgmma.a, Element::S8 | Element::U8);
+    if float {
+        // Neither operand is negated.
+        operands.extend([Number(1), Number(1)]);
+    }
+    if matches!(wgmma.a, Element::F16 | Element::Bf16) {
+        // Only operands of 16 bits can be contiguous along M or N.
+        let flag = |major| Number(u64::from(major == OperandMajor::Mn));
+        if let ASource::Shared(major) = wgmma.a_source {
+            operands.push(flag(major));
+        }
+        operands.push(flag(wgmma.b_major));
+    }
+    instruction(opcode, operands)
+}
+
+/// PTX ISA, "mma": A is row-major, B column-major.
+pub(super) fn warp_mma(x: &mut Context<'_>, mma: &WarpMma) -> Step {
+    let (operand, sum) = (names::element(mma.operand), names::ty(mma.accumulator));
+    let opcode = format!(
+        "mma.sync.aligned.m{}n{}k{}.row.col.{sum}.{operand}.{operand}.{sum}",
+        mma.m, mma.n, mma.k
+    );
+    // Registers of 32 lanes, of which each holds one element, or two of 16 bits.
+    let per_register = if mma.operand.bits() == 16 { 2 } else { 1 };
+    let a = (mma.m * mma.k / 32 / per_register) as usize;
+    let b = (mma.n * mma.k / 32 / per_register) as usize;
+    let sums = mma.m * mma.n / 32;
+    let values = |range: std::ops::Range<usize>| List(range.map(|index| x.value(index)).collect());
+    let results = List((0..sums).map(|_| Result(format_of(mma.accumulator))).collect());
+    let operands =
+        vec![results, values(0..a), values(a..a + b), values(a + b..x.operands.len())];
+    instruction(opcode, operands)
+}
