@@ -2,39 +2,18 @@
 //! kernels writes the hashes anew. Whether the kernels are right and fast is for other tests to
 //! say.
 
+#[path = "common/named.rs"]
+mod named;
+
 use std::fs;
 use std::path::Path;
-
-use pgemm_ir::Kernel;
-use pgemm_kernels::{
-    ArithmeticProbe, GemmKernel, LoadProbe, ProbeKernel, ProbeSpec, RepackKernel, RepackSpec, Spec,
-};
 
 /// One in so many kernels that are shipped is generated; `pgemm cubins check` generates all. The
 /// number is a prime, so that no type, tile or cluster is skipped by a regular order of the list.
 const EVERY: usize = 29;
 
 fn ptx(name: &str) -> String {
-    let kernel = match name.parse::<Spec>() {
-        Ok(spec) => GemmKernel::build(&spec).unwrap().kernel,
-        Err(_) => match RepackSpec::all().find(|spec| spec.name() == name) {
-            Some(spec) => RepackKernel::build(spec).unwrap().kernel,
-            None => probes().find(|kernel| kernel.name == name).unwrap(),
-        },
-    };
-    pgemm_ptx::emit(&kernel).unwrap()
-}
-
-/// The kernels that measure bandwidth and arithmetic.
-fn probes() -> impl Iterator<Item = Kernel> {
-    let boxes = [(8 << 10, 12, false), (32 << 10, 7, false), (16 << 10, 2, true)];
-    let boxes = boxes.map(|(box_bytes, stages, checksums)| {
-        ProbeKernel::build(ProbeSpec { box_bytes, stages, checksums }).unwrap().kernel
-    });
-    let arithmetic =
-        ArithmeticProbe::ELEMENTS.map(|element| ArithmeticProbe::build(element).unwrap());
-    let loads = LoadProbe::build().unwrap().kernel;
-    boxes.into_iter().chain(arithmetic.map(|probe| probe.kernel)).chain([loads])
+    pgemm_ptx::emit(&named::kernel(name)).unwrap()
 }
 
 #[test]
