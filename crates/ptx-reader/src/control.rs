@@ -73,8 +73,7 @@ impl Walk<'_> {
             }
         }
         let pairs = yes.into_iter().zip(no);
-        let results: Vec<Term> =
-            pairs.map(|(yes, no)| terms.either(condition, yes, no)).collect();
+        let results: Vec<Term> = pairs.map(|(yes, no)| terms.either(condition, yes, no)).collect();
         self.define(&inst.results, &results)
     }
 
@@ -101,7 +100,9 @@ impl Walk<'_> {
                 let (repeated, skips) = match (&guard.holds[..], &guard.fails[..]) {
                     ([], [Node::Loop(repeated)]) => (repeated, true),
                     ([Node::Loop(repeated)], []) => (repeated, false),
-                    _ => return Err(Mismatch::at(guard.line, "a branch", "a branch around a loop")),
+                    _ => {
+                        return Err(Mismatch::at(guard.line, "a branch", "a branch around a loop"));
+                    }
                 };
                 let skips = self.condition(guard.predicate, skips);
                 let expected = self.matcher.terms.computed("setp.ge.u32", &[begin, end]);
@@ -210,8 +211,7 @@ impl Walk<'_> {
         next: Vec<Term>,
     ) -> Outcome<()> {
         self.require_accumulators(line)?;
-        let held =
-            written.iter().map(|&register| (register, self.machine.get(register))).collect();
+        let held = written.iter().map(|&register| (register, self.machine.get(register))).collect();
         self.matcher.end_loop(own, next, held).map_err(|(position, ir, ptx)| {
             let [ir, ptx] = [ir, ptx].map(|term| self.matcher.terms.show(term, 3));
             let found = format!("carried value {position} of the next iteration, {ptx}");

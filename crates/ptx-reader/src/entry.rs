@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use pgemm_ir::{Kernel, Op, ParamKind, Type};
 
 use crate::error::{Mismatch, Outcome};
-use crate::isa::{B32, F32};
+use crate::isa::{B16, B32, B64, F32, F64, Format, PREDICATE};
 use crate::structure::results;
 use crate::syntax::{Declaration, Directive, Instruction, Module, Operand, Register, Statement};
 
@@ -83,6 +83,10 @@ fn same(found: &[Directive], expected: &[String], end: usize) -> Outcome<()> {
     Ok(())
 }
 
+/// The prefixes of registers and their types (docs/ptx.md, "Lowering").
+const REGISTERS: [(&str, Format); 6] =
+    [("%p", PREDICATE), ("%h", B16), ("%r", B32), ("%rd", B64), ("%f", F32), ("%fd", F64)];
+
 /// Accumulators have the registers of their groups, and no other registers are declared than are
 /// used.
 fn declarations(kernel: &Kernel, module: &Module) -> Outcome<()> {
@@ -97,6 +101,11 @@ fn declarations(kernel: &Kernel, module: &Module) -> Outcome<()> {
     for declaration in &module.declarations {
         let Declaration { line, format, prefix, count, first } = declaration;
         let Some(group) = is_group(declaration).map(|index| &kernel.accumulators[index]) else {
+            let usual = REGISTERS.iter().find(|(own, _)| own == prefix);
+            if usual.is_none_or(|(_, own)| own != format) {
+                let found = format!("{prefix}, registers of {format:?}");
+                return Err(Mismatch::at(*line, found, "a prefix and the type that belongs to it"));
+            }
             let range = *first as usize..(*first + *count) as usize;
             if let Some(unused) = used[range].iter().rposition(|used| !used) {
                 let found = format!("{prefix}{unused}, which nothing uses");
@@ -133,10 +142,9 @@ fn fragments(module: &Module) -> Outcome<()> {
         *writes.entry(register).or_default() += 1;
     }
     for instruction in instructions() {
-        let ("wgmma", Some(Operand::List(fragments))) = (
-            instruction.opcode.split('.').next().unwrap_or_default(),
-            instruction.operands.get(1),
-        ) else {
+        let ("wgmma", Some(Operand::List(fragments))) =
+            (instruction.opcode.split('.').next().unwrap_or_default(), instruction.operands.get(1))
+        else {
             continue;
         };
         for fragment in fragments {

@@ -15,6 +15,7 @@ mod error;
 mod isa;
 mod lex;
 mod machine;
+pub mod mutants;
 mod parse;
 mod rules;
 mod step;
@@ -40,6 +41,8 @@ pub struct Compared {
 }
 
 /// Compares PTX with the kernel that it was emitted from, as it was after the passes.
+///
+/// The kernel must have passed the verifier.
 ///
 /// # Errors
 /// The first difference, with its line and the operation of the IR.

@@ -112,13 +112,7 @@ impl<'m> Machine<'m> {
         Ok(terms.computed("pack", &[low?, high?]))
     }
 
-    fn check(
-        &self,
-        line: usize,
-        register: Register,
-        fits: bool,
-        format: Format,
-    ) -> Outcome<()> {
+    fn check(&self, line: usize, register: Register, fits: bool, format: Format) -> Outcome<()> {
         if fits {
             return Ok(());
         }

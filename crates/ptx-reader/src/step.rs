@@ -39,7 +39,8 @@ impl Walk<'_> {
         let mut results = vec![];
         let mut writes = vec![];
         for (number, (found, expected)) in (1..).zip(found.iter().zip(&operands)) {
-            let mut compared = Compared { line, number, results: &mut results, writes: &mut writes };
+            let mut compared =
+                Compared { line, number, results: &mut results, writes: &mut writes };
             self.operand(&mut compared, found, expected)?;
         }
         for (register, term) in writes {

@@ -222,8 +222,10 @@ impl Terms {
                 self.either(own, yes, no)
             }
             Node::Computed(opcode, operands) => {
-                let operands: Vec<Term> =
-                    operands.iter().map(|operand| self.assume(*operand, predicate, holds)).collect();
+                let operands: Vec<Term> = operands
+                    .iter()
+                    .map(|operand| self.assume(*operand, predicate, holds))
+                    .collect();
                 self.computed(&opcode, &operands)
             }
             Node::Sum(bits, base, offset) => {

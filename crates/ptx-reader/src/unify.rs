@@ -97,7 +97,11 @@ impl Matcher {
     pub(crate) fn difference(&self) -> String {
         match self.differed {
             Some((ir, ptx)) => {
-                format!(" ({} where {} is expected)", self.terms.show(ptx, 2), self.terms.show(ir, 2))
+                format!(
+                    " ({} where {} is expected)",
+                    self.terms.show(ptx, 2),
+                    self.terms.show(ir, 2)
+                )
             }
             None => String::new(),
         }
@@ -166,7 +170,9 @@ impl Matcher {
             Node::Begins(of, register) if of == own => self.loops[own].before.get(&register),
             _ => Some(&bound),
         };
-        let (Some(&before), first) = (before, self.loops[own].first[position]) else { return false };
+        let (Some(&before), first) = (before, self.loops[own].first[position]) else {
+            return false;
+        };
         if !self.compare(first, before) {
             return false;
         }

@@ -318,7 +318,11 @@ impl<'m> Walk<'m> {
         let Some(Node::Loop(Loop { test, before, after: None, written, .. })) =
             self.advance(cursor)?
         else {
-            return Err(Mismatch::at(line, "another instruction", format!("a loop around `{}`", step.opcode)));
+            return Err(Mismatch::at(
+                line,
+                "another instruction",
+                format!("a loop around `{}`", step.opcode),
+            ));
         };
         let mut inner = Cursor::new(before);
         let done = self.step(step, &mut inner)?;

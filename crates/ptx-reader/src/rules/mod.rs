@@ -270,14 +270,11 @@ pub(crate) fn rule(op: &Op, x: &mut Context<'_>) -> Rule {
             step(format!("fence.proxy.tensormap::generic.release.{}", names::scope(*scope)), [])
         }
         Op::FenceMapAcquire(scope) => {
-            let opcode =
-                format!("fence.proxy.tensormap::generic.acquire.{}", names::scope(*scope));
+            let opcode = format!("fence.proxy.tensormap::generic.acquire.{}", names::scope(*scope));
             step(opcode, [x.address(0), Number(128)])
         }
         Op::Sleep => step("nanosleep.u32", [x.value(0)]),
-        Op::BarrierSync { threads } => {
-            step("bar.sync", [x.value(0), Number((*threads).into())])
-        }
+        Op::BarrierSync { threads } => step("bar.sync", [x.value(0), Number((*threads).into())]),
         Op::BarrierArrive { threads } => {
             step("bar.arrive", [x.value(0), Number((*threads).into())])
         }

@@ -58,18 +58,15 @@ pub(super) fn load(x: &mut Context<'_>, rank: u32, multicast: bool, policy: bool
 }
 
 pub(super) fn store(x: &mut Context<'_>, rank: u32, policy: bool) -> Step {
-    let opcode = format!(
-        "cp.async.bulk.tensor.{rank}d.global.shared::cta.bulk_group{}",
-        hint(policy)
-    );
+    let opcode =
+        format!("cp.async.bulk.tensor.{rank}d.global.shared::cta.bulk_group{}", hint(policy));
     let mut operands = vec![tile(x, 2, rank), x.address(1)];
     operands.extend(policy.then(|| x.value(2 + rank as usize)));
     instruction(opcode, operands)
 }
 
 pub(super) fn prefetch(x: &mut Context<'_>, rank: u32, policy: bool) -> Step {
-    let opcode =
-        format!("cp.async.bulk.prefetch.tensor.{rank}d.L2.global.tile{}", hint(policy));
+    let opcode = format!("cp.async.bulk.prefetch.tensor.{rank}d.L2.global.tile{}", hint(policy));
     let mut operands = vec![tile(x, 1, rank)];
     operands.extend(policy.then(|| x.value(1 + rank as usize)));
     instruction(opcode, operands)
@@ -89,8 +86,7 @@ pub(super) fn wgmma(x: &mut Context<'_>, wgmma: &Wgmma) -> Step {
         _ => 32,
     };
     let (a, b) = (names::element(wgmma.a), names::element(wgmma.b));
-    let opcode =
-        format!("wgmma.mma_async.sync.aligned.m64n{}k{depth}.{sums}.{a}.{b}", wgmma.n);
+    let opcode = format!("wgmma.mma_async.sync.aligned.m64n{}k{depth}.{sums}.{a}.{b}", wgmma.n);
     let last = x.operands.len() - 1;
     let accumulate = x.operand(last);
     let overwrites = x.terms.bits_of(accumulate) == Some(0);
@@ -134,7 +130,6 @@ pub(super) fn warp_mma(x: &mut Context<'_>, mma: &WarpMma) -> Step {
     let sums = mma.m * mma.n / 32;
     let values = |range: std::ops::Range<usize>| List(range.map(|index| x.value(index)).collect());
     let results = List((0..sums).map(|_| Result(format_of(mma.accumulator))).collect());
-    let operands =
-        vec![results, values(0..a), values(a..a + b), values(a + b..x.operands.len())];
+    let operands = vec![results, values(0..a), values(a..a + b), values(a + b..x.operands.len())];
     instruction(opcode, operands)
 }

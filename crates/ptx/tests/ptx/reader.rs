@@ -1,4 +1,4 @@
-//! The PTX of the small kernels, as an independent reader finds it.
+//! The PTX of the small kernels, as a reader finds it that shares no code with the emitter.
 
 use pgemm_ir::Kernel;
 use pgemm_ptx::{emit, emit_annotated};
