@@ -16,18 +16,18 @@ impl Walk<'_> {
     pub(crate) fn branch(&mut self, inst: &Inst, cursor: &mut Cursor<'_>) -> Outcome<()> {
         let [then, otherwise] = &inst.blocks[..] else { return Err(self.blocks(inst, cursor)) };
         let condition = self.operands(inst)?[0];
+        let line = self.line(cursor);
         if !has_step(then) && !has_step(otherwise) {
-            let nothing = || Cursor::new(&[]);
+            let nothing = || Cursor::new(&[], line);
             let before = self.accumulators.clone();
             let yes = self.block(then, &mut nothing())?;
             let written = std::mem::replace(&mut self.accumulators, before);
             let no = self.block(otherwise, &mut nothing())?;
             return self.join(inst, condition, (yes, written), no);
         }
-        let line = self.line(cursor);
-        let (predicate, [holds, fails]) = match self.advance(cursor)? {
-            Some(Node::Branch(Branch { predicate, holds, fails, .. })) => {
-                (self.machine.get(*predicate), [holds, fails])
+        let (line, predicate, [holds, fails]) = match self.advance(cursor)? {
+            Some(Node::Branch(Branch { line, predicate, holds, fails })) => {
+                (*line, self.machine.get(*predicate), [holds, fails])
             }
             node => {
                 let line = node.map_or(line, Node::line);
@@ -45,12 +45,12 @@ impl Walk<'_> {
         }
         let before = (self.machine.clone(), self.accumulators.clone());
         self.path.push((condition, taken, true));
-        let yes = self.block(then, &mut Cursor::new(sides[0]))?;
+        let yes = self.block(then, &mut Cursor::new(sides[0], line))?;
         let machine = std::mem::replace(&mut self.machine, before.0);
         let written = std::mem::replace(&mut self.accumulators, before.1);
         self.path.pop();
         self.path.push((condition, taken, false));
-        let no = self.block(otherwise, &mut Cursor::new(sides[1]))?;
+        let no = self.block(otherwise, &mut Cursor::new(sides[1], line))?;
         self.path.pop();
         let other = std::mem::replace(&mut self.machine, machine);
         self.machine.join(&mut self.matcher.terms, taken, &other);
@@ -125,7 +125,7 @@ impl Walk<'_> {
         let (own, written) = self.begin_loop(inst, repeated, first)?;
         let carried = self.carried(own, body.params.len(), false);
         self.define(&body.params, &carried)?;
-        let yielded = self.block(body, &mut Cursor::new(&repeated.before))?;
+        let yielded = self.block(body, &mut Cursor::new(&repeated.before, repeated.line))?;
         let (line, predicate, goes_on) = repeated.test;
         let terms = &mut self.matcher.terms;
         let index = terms.computed("add.u32", &[carried[0], step]);
@@ -159,14 +159,14 @@ impl Walk<'_> {
         let carried = self.carried(own, condition.params.len(), false);
         self.define(&condition.params, &carried)?;
         self.define(&body.params, &carried)?;
-        let proceeds = self.block(condition, &mut Cursor::new(&repeated.before))?;
+        let proceeds = self.block(condition, &mut Cursor::new(&repeated.before, repeated.line))?;
         let (line, predicate, goes_on) = repeated.test;
         let test = self.condition(predicate, goes_on);
         for proceeds in proceeds {
             self.require(line, "the predicate", proceeds, test)?;
         }
         let left = (self.machine.clone(), self.accumulators.clone());
-        let next = self.block(body, &mut Cursor::new(after))?;
+        let next = self.block(body, &mut Cursor::new(after, line))?;
         self.end_loop(own, line, &written, next)?;
         (self.machine, self.accumulators) = left;
         self.define(&inst.results, &carried)
@@ -213,9 +213,10 @@ impl Walk<'_> {
         self.require_accumulators(line)?;
         let held = written.iter().map(|&register| (register, self.machine.get(register))).collect();
         self.matcher.end_loop(own, next, held).map_err(|(position, ir, ptx)| {
+            let difference = self.matcher.difference(ir, ptx);
             let [ir, ptx] = [ir, ptx].map(|term| self.matcher.terms.show(term, 3));
             let found = format!("carried value {position} of the next iteration, {ptx}");
-            Mismatch::at(line, found + &self.matcher.difference(), ir)
+            Mismatch::at(line, found + &difference, ir)
         })
     }
 

@@ -103,7 +103,7 @@ fn declarations(kernel: &Kernel, module: &Module) -> Outcome<()> {
         let Some(group) = is_group(declaration).map(|index| &kernel.accumulators[index]) else {
             let usual = REGISTERS.iter().find(|(own, _)| own == prefix);
             if usual.is_none_or(|(_, own)| own != format) {
-                let found = format!("{prefix}, registers of {format:?}");
+                let found = format!("{prefix}, registers of {format}");
                 return Err(Mismatch::at(*line, found, "a prefix and the type that belongs to it"));
             }
             let range = *first as usize..(*first + *count) as usize;
@@ -115,8 +115,8 @@ fn declarations(kernel: &Kernel, module: &Module) -> Outcome<()> {
         };
         let own = if group.ty == Type::F32 { F32 } else { B32 };
         if *count != group.registers || *format != own {
-            let found = format!("{count} registers of {format:?}");
-            let expected = format!("{} registers of {own:?}", group.registers);
+            let found = format!("{count} registers of {format}");
+            let expected = format!("{} registers of {own}", group.registers);
             return Err(Mismatch::at(*line, found, expected));
         }
     }

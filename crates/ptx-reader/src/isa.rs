@@ -1,5 +1,7 @@
 //! What the PTX ISA says of instructions that only compute: the formats of their operands.
 
+use std::fmt;
+
 /// What a register, an operand or an immediate holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Format {
@@ -28,6 +30,17 @@ pub(crate) const B64: Format = format(Kind::Bits, 64);
 pub(crate) const F32: Format = format(Kind::Float, 32);
 pub(crate) const F64: Format = format(Kind::Float, 64);
 const U32: Format = format(Kind::Integer, 32);
+
+impl fmt::Display for Format {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.kind {
+            Kind::Predicate => f.write_str(".pred"),
+            Kind::Bits => write!(f, ".b{}", self.bits),
+            Kind::Integer => write!(f, ".u{}", self.bits),
+            Kind::Float => write!(f, ".f{}", self.bits),
+        }
+    }
+}
 
 impl Format {
     /// The format of a type's name.

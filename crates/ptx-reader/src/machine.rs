@@ -69,7 +69,7 @@ impl<'m> Machine<'m> {
         operand: &Operand,
         format: Format,
     ) -> Outcome<Term> {
-        let refuse = |found: String| Mismatch::at(line, found, format!("an operand of {format:?}"));
+        let refuse = |found: String| Mismatch::at(line, found, format!("an operand of {format}"));
         match operand {
             Operand::Register(register) => {
                 self.check(line, *register, format.takes(self.module.format(*register)), format)?;
@@ -91,7 +91,7 @@ impl<'m> Machine<'m> {
                 Ok(terms.sum(format.bits, base, *offset as u64))
             }
             Operand::List(list) => self.packed(terms, line, list, format),
-            _ => Err(refuse(format!("{operand:?}"))),
+            _ => Err(refuse(self.module.text(operand))),
         }
     }
 
@@ -117,7 +117,7 @@ impl<'m> Machine<'m> {
             return Ok(());
         }
         let (name, own) = (self.module.name(register), self.module.format(register));
-        Err(Mismatch::at(line, format!("{name}, {own:?}"), format!("a register of {format:?}")))
+        Err(Mismatch::at(line, format!("{name}, {own}"), format!("a register of {format}")))
     }
 
     fn instruction(&mut self, terms: &mut Terms, instruction: &Instruction) -> Outcome<()> {
@@ -178,7 +178,7 @@ impl<'m> Machine<'m> {
         format: Format,
     ) -> Outcome<()> {
         let Operand::Register(register) = to else {
-            return Err(Mismatch::at(line, format!("{to:?}"), "a register for the result"));
+            return Err(Mismatch::at(line, self.module.text(to), "a register for the result"));
         };
         self.check(line, *register, format.fills(self.module.format(*register)), format)?;
         let value = match guard {

@@ -60,6 +60,8 @@ impl Walk<'_> {
         expected: &Expected,
     ) -> Outcome<()> {
         let (line, number) = (compared.line, compared.number);
+        let module = self.machine.module;
+        let text = |operand: &Operand| module.text(operand);
         let refuse = |found: String, expected: &str| {
             Mismatch::at(line, format!("operand {number}, {found}"), expected)
         };
@@ -68,8 +70,8 @@ impl Walk<'_> {
             (Expected::Result(format), Operand::Register(register)) => {
                 let own = self.machine.module.format(*register);
                 if !format.takes(own) {
-                    let found = format!("{}, {own:?}", self.machine.module.name(*register));
-                    return Err(refuse(found, &format!("a register of {format:?}")));
+                    let found = format!("{}, {own}", self.machine.module.name(*register));
+                    return Err(refuse(found, &format!("a register of {format}")));
                 }
                 compared.result(self, *register);
                 Ok(())
@@ -94,9 +96,7 @@ impl Walk<'_> {
             {
                 Ok(())
             }
-            (Expected::Number(number), found) => {
-                Err(refuse(format!("{found:?}"), &number.to_string()))
-            }
+            (Expected::Number(number), found) => Err(refuse(text(found), &number.to_string())),
             (Expected::List(expected), Operand::List(found)) if expected.len() == found.len() => {
                 found
                     .iter()
@@ -118,21 +118,19 @@ impl Walk<'_> {
             (Expected::Accumulators(acc, overwrites), Operand::List(found)) => {
                 self.accumulate(compared, *acc, *overwrites, found)
             }
-            (Expected::Sink, found) => Err(refuse(format!("{found:?}"), "`_`")),
-            (Expected::SinkAndPredicate, found) => {
-                Err(refuse(format!("{found:?}"), "`_|` and a predicate"))
-            }
-            (Expected::Result(_), found) => Err(refuse(format!("{found:?}"), "a register")),
-            (Expected::Address(..), found) => Err(refuse(format!("{found:?}"), "an address")),
+            (Expected::Sink, found) => Err(refuse(text(found), "`_`")),
+            (Expected::SinkAndPredicate, found) => Err(refuse(text(found), "`_|` and a predicate")),
+            (Expected::Result(_), found) => Err(refuse(text(found), "a register")),
+            (Expected::Address(..), found) => Err(refuse(text(found), "an address")),
             (Expected::List(list), found) => {
-                Err(refuse(format!("{found:?}"), &format!("a list of {}", list.len())))
+                Err(refuse(text(found), &format!("a list of {}", list.len())))
             }
             (Expected::Box(_, coordinates), found) => {
                 let expected = format!("a map and {} coordinates", coordinates.len());
-                Err(refuse(format!("{found:?}"), &expected))
+                Err(refuse(text(found), &expected))
             }
             (Expected::Accumulators(acc, _), found) => {
-                Err(refuse(format!("{found:?}"), &format!("the registers of {acc}")))
+                Err(refuse(text(found), &format!("the registers of {acc}")))
             }
         }
     }
@@ -154,7 +152,8 @@ impl Walk<'_> {
         let group = self.groups[acc.index()].clone();
         let own: Vec<Operand> = group.iter().copied().map(Operand::Register).collect();
         if let Some(index) = (0..own.len().max(found.len())).find(|&i| own.get(i) != found.get(i)) {
-            let found = format!("accumulator register {index}, {:?}", found.get(index));
+            let found = found.get(index).map(|operand| self.machine.module.text(operand));
+            let found = format!("accumulator register {index}, {}", found.unwrap_or_default());
             return Err(Mismatch::at(line, found, format!("register {index} of {acc}")));
         }
         for (index, register) in group.into_iter().enumerate() {

@@ -98,4 +98,28 @@ impl Module {
     pub(crate) fn format(&self, register: Register) -> Format {
         self.registers[register.0 as usize].1
     }
+
+    /// An operand as PTX writes it.
+    pub(crate) fn text(&self, operand: &Operand) -> String {
+        let list = |operands: &[Operand]| {
+            let texts: Vec<String> = operands.iter().map(|operand| self.text(operand)).collect();
+            format!("{{{}}}", texts.join(", "))
+        };
+        match operand {
+            Operand::Register(register) => self.name(*register).to_owned(),
+            Operand::Integer(value) => value.to_string(),
+            Operand::Float(bits, 32) => format!("0f{bits:08X}"),
+            Operand::Float(bits, _) => format!("0d{bits:016X}"),
+            Operand::Symbol(name) | Operand::Special(name) => name.clone(),
+            Operand::SymbolSum(name, offset) => format!("{name}+{offset}"),
+            Operand::List(operands) => list(operands),
+            Operand::Address(base, 0) => format!("[{}]", self.text(base)),
+            Operand::Address(base, offset) => format!("[{}+{offset}]", self.text(base)),
+            Operand::TensorAddress(base, operands) => {
+                format!("[{}, {}]", self.text(base), list(operands))
+            }
+            Operand::Sink => "_".to_owned(),
+            Operand::SinkAndPredicate(register) => format!("_|{}", self.name(*register)),
+        }
+    }
 }

@@ -49,9 +49,16 @@ pub(crate) struct Terms {
     /// The moments that results and loops have: a counter of both.
     now: u32,
     loops: Vec<u32>,
+    /// The names of registers, for messages.
+    registers: Vec<String>,
 }
 
 impl Terms {
+    /// No terms. The names of registers are for messages.
+    pub(crate) fn new(registers: Vec<String>) -> Terms {
+        Terms { registers, ..Terms::default() }
+    }
+
     /// What a term is.
     pub(crate) fn node(&self, term: Term) -> &Node {
         &self.nodes[term.0 as usize]
@@ -244,14 +251,17 @@ impl Terms {
             0 => "…".to_owned(),
             _ => self.show(*term, depth - 1),
         };
+        let register = |register: &Register| {
+            self.registers.get(register.0 as usize).map_or("a register", String::as_str)
+        };
         match self.node(term) {
             Node::Constant(bits) => bits.to_string(),
             Node::Name(name) => name.to_string(),
-            Node::Unwritten(_) => "a register that was not written".to_owned(),
-            Node::Unset => "an accumulator that was not written".to_owned(),
+            Node::Unwritten(own) => format!("{} before any write", register(own)),
+            Node::Unset => "an accumulator before any write".to_owned(),
             Node::Result(moment) => format!("result#{moment}"),
-            Node::Begins(own, register) => format!("register#{} in loop#{own}", register.0),
-            Node::Ends(own, register) => format!("register#{} behind loop#{own}", register.0),
+            Node::Begins(own, of) => format!("{} in loop#{own}", register(of)),
+            Node::Ends(own, of) => format!("{} behind loop#{own}", register(of)),
             Node::Carried(own, position, behind) => {
                 let place = if *behind { "behind" } else { "in" };
                 format!("carried#{position} {place} loop#{own}")

@@ -40,6 +40,11 @@ pub(crate) struct Matcher {
 }
 
 impl Matcher {
+    /// Nothing is known yet.
+    pub(crate) fn new(terms: Terms) -> Matcher {
+        Matcher { terms, ..Matcher::default() }
+    }
+
     /// Begins a loop and returns its number.
     pub(crate) fn begin_loop(
         &mut self,
@@ -93,15 +98,12 @@ impl Matcher {
         false
     }
 
-    /// Where the last comparison failed, for a message.
-    pub(crate) fn difference(&self) -> String {
-        match self.differed {
+    /// Where inside of two terms the last comparison failed, for a message.
+    pub(crate) fn difference(&self, ir: Term, ptx: Term) -> String {
+        match self.differed.filter(|&differed| differed != (ir, ptx)) {
             Some((ir, ptx)) => {
-                format!(
-                    " ({} where {} is expected)",
-                    self.terms.show(ptx, 2),
-                    self.terms.show(ir, 2)
-                )
+                let [ir, ptx] = [ir, ptx].map(|term| self.terms.show(term, 2));
+                format!(" ({ptx} where {ir} is expected)")
             }
             None => String::new(),
         }

@@ -11,7 +11,7 @@ use crate::machine::Machine;
 use crate::rules::{Context, Rule, rule};
 use crate::structure::{Loop, Node};
 use crate::syntax::{Module, Operand, Register};
-use crate::terms::{Node as Meaning, Term};
+use crate::terms::{Node as Meaning, Term, Terms};
 use crate::unify::Matcher;
 
 /// The state of a comparison.
@@ -38,17 +38,20 @@ pub(crate) struct Walk<'m> {
 pub(crate) struct Cursor<'n> {
     nodes: &'n [Node],
     next: usize,
+    /// The line of what the list belongs to.
+    line: usize,
 }
 
 impl<'n> Cursor<'n> {
-    pub(crate) fn new(nodes: &'n [Node]) -> Cursor<'n> {
-        Cursor { nodes, next: 0 }
+    pub(crate) fn new(nodes: &'n [Node], line: usize) -> Cursor<'n> {
+        Cursor { nodes, next: 0, line }
     }
 }
 
 impl<'m> Walk<'m> {
     pub(crate) fn new(kernel: &'m Kernel, module: &'m Module) -> Walk<'m> {
-        let mut matcher = Matcher::default();
+        let names = module.registers.iter().map(|(name, _)| name.clone()).collect();
+        let mut matcher = Matcher::new(Terms::new(names));
         let machine = Machine::new(module, &mut matcher.terms);
         let unset = matcher.terms.unset();
         let groups = kernel.accumulators.iter().enumerate().map(|(number, group)| {
@@ -76,7 +79,7 @@ impl<'m> Walk<'m> {
 
     /// Compares the whole body.
     pub(crate) fn body(&mut self, nodes: &[Node]) -> Outcome<()> {
-        let mut cursor = Cursor::new(nodes);
+        let mut cursor = Cursor::new(nodes, self.machine.module.entry.0);
         self.uniform_indices(&mut cursor)?;
         self.block(&self.kernel.body, &mut cursor)?;
         Ok(())
@@ -185,7 +188,7 @@ impl<'m> Walk<'m> {
     /// The line of the next node, or of the last one.
     pub(crate) fn line(&self, cursor: &Cursor<'_>) -> usize {
         let node = cursor.nodes.get(cursor.next).or(cursor.nodes.last());
-        node.map_or(self.machine.module.entry.0, Node::line)
+        node.map_or(cursor.line, Node::line)
     }
 
     /// Whether a term of the IR and one of the PTX are the same value here.
@@ -203,8 +206,8 @@ impl<'m> Walk<'m> {
         if self.same(ir, ptx) {
             return Ok(());
         }
+        let difference = self.matcher.difference(ir, ptx);
         let [ir, ptx] = [ir, ptx].map(|term| self.matcher.terms.show(term, 3));
-        let difference = self.matcher.difference();
         Err(Mismatch::at(line, format!("{what} {ptx}{difference}"), ir))
     }
 
@@ -324,7 +327,7 @@ impl<'m> Walk<'m> {
                 format!("a loop around `{}`", step.opcode),
             ));
         };
-        let mut inner = Cursor::new(before);
+        let mut inner = Cursor::new(before, line);
         let done = self.step(step, &mut inner)?;
         if let Some(node) = self.advance(&mut inner)? {
             return Err(Mismatch::at(node.line(), "more instructions", "the end of the loop"));
