@@ -22,6 +22,7 @@ mod step;
 mod structure;
 mod syntax;
 mod terms;
+mod uniform;
 mod unify;
 mod walk;
 

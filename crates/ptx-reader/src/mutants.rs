@@ -78,8 +78,13 @@ pub fn mutate(text: &str, random: &mut Random) -> Option<Mutant> {
 
 impl Mutant {
     /// Whether the PTX ISA gives both lines the same meaning: a move does not depend on its type
-    /// but for the width, and signed and unsigned sums have the same bits.
+    /// but for the width, signed and unsigned sums have the same bits, and labels may name the same
+    /// place.
     pub fn is_equivalent(&self) -> bool {
+        let labels = [&self.before, &self.after].map(|line| statement(line).strip_prefix("bra "));
+        if let [Some(before), Some(after)] = labels {
+            return self.are_together(before, after);
+        }
         let [before, after] =
             [&self.before, &self.after].map(|line| statement(line).split(' ').next().unwrap_or(""));
         let (Some((name, old)), Some((other, new))) =
@@ -92,6 +97,18 @@ impl Mutant {
             && name == other
             && old.get(1..) == new.get(1..)
             && (name == "mov" || name == "add" && integer(old) && integer(new))
+    }
+}
+
+impl Mutant {
+    /// Whether two labels, each with a semicolon, have only labels between them.
+    fn are_together(&self, first: &str, second: &str) -> bool {
+        let lines: Vec<&str> = self.text.lines().collect();
+        let place = |label: &str| {
+            lines.iter().position(|line| line.strip_suffix(':') == label.strip_suffix(';'))
+        };
+        let (Some(first), Some(second)) = (place(first), place(second)) else { return false };
+        lines[first.min(second)..first.max(second)].iter().all(|line| line.ends_with(':'))
     }
 }
 
@@ -207,7 +224,7 @@ mod tests {
     }
 
     #[test]
-    fn types_of_moves_and_signs_of_sums_have_no_meaning() {
+    fn some_changes_have_no_meaning() {
         let mutant = |before: &str, after: &str| Mutant {
             text: String::new(),
             line: 1,
@@ -219,5 +236,8 @@ mod tests {
         assert!(!mutant("add.u32 %r1, 1, 2;", "add.f32 %r1, 1, 2;").is_equivalent());
         assert!(!mutant("mov.b32 %r1, 1;", "mov.b32 %r1, 2;").is_equivalent());
         assert!(!mutant("shr.u32 %r1, 1, 2;", "shr.s32 %r1, 1, 2;").is_equivalent());
+        let text = "@%p0 bra $a;\n$a:\n$b:\nret;\n$c:\n".to_owned();
+        let branch = |after: &str| Mutant { text: text.clone(), ..mutant("bra $a;", after) };
+        assert!(branch("bra $b;").is_equivalent() && !branch("bra $c;").is_equivalent());
     }
 }

@@ -5,7 +5,7 @@ use pgemm_ir::AccId;
 use crate::error::{Mismatch, Outcome};
 use crate::isa::{B32, B64, Format};
 use crate::rules::{Expected, Step};
-use crate::structure::Node;
+use crate::structure::{Node, results};
 use crate::syntax::{Operand, Register};
 use crate::terms::{Node as Meaning, Term};
 use crate::walk::{Cursor, Walk};
@@ -36,20 +36,25 @@ impl Walk<'_> {
             let expected = format!("{} operands", operands.len());
             return Err(Mismatch::at(line, format!("{} operands", found.len()), expected));
         }
-        let mut results = vec![];
+        let mut outputs = vec![];
         let mut writes = vec![];
         for (number, (found, expected)) in (1..).zip(found.iter().zip(&operands)) {
             let mut compared =
-                Compared { line, number, results: &mut results, writes: &mut writes };
+                Compared { line, number, results: &mut outputs, writes: &mut writes };
             self.operand(&mut compared, found, expected)?;
         }
+        let known = results(instruction);
         for (register, term) in writes {
+            if !known.contains(&register) {
+                let found = format!("`{opcode}` without results");
+                return Err(Mismatch::at(line, found, "an opcode that `structure::results` knows"));
+            }
             self.machine.set(register, term);
         }
         self.steps += 1;
         Ok(match then {
-            Some(then) => then(&mut self.matcher.terms, &results),
-            None => results,
+            Some(then) => then(&mut self.matcher.terms, &outputs),
+            None => outputs,
         })
     }
 

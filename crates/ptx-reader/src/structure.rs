@@ -99,13 +99,18 @@ pub(crate) fn results(instruction: &Instruction) -> Vec<Register> {
     }
 }
 
+/// Whether a special register changes while a thread runs.
+fn is_clock(name: &str) -> bool {
+    name.contains("clock") || name.contains("timer")
+}
+
 /// Whether an instruction only computes. A clock and other lanes' values change, so that reading
 /// them has a place.
 fn computes(instruction: &Instruction) -> bool {
     let volatile = instruction
         .operands
         .iter()
-        .any(|operand| matches!(operand, Operand::Special(name) if name.contains("timer")));
+        .any(|operand| matches!(operand, Operand::Special(name) if is_clock(name)));
     let parameter = instruction.opcode.starts_with("ld.param.");
     !volatile && (parameter || isa::signature(&instruction.opcode).is_some())
 }
@@ -295,4 +300,60 @@ fn plain(instruction: &Instruction) -> Node {
     let Some((predicate, where_holds)) = instruction.guard else { return step };
     let (holds, fails) = if where_holds { (vec![step], vec![]) } else { (vec![], vec![step]) };
     Node::Branch(Branch { line: instruction.line, predicate, holds, fails })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::parse;
+
+    fn nodes(body: &str) -> Outcome<Vec<Node>> {
+        let declarations = "{\n.reg .pred %p<2>;\n.reg .b32 %r<2>;\n";
+        let text = format!(".visible .entry e()\n{declarations}{body}\nret;\n}}\n");
+        tree(&parse::module(&text).unwrap())
+    }
+
+    #[test]
+    fn a_branch_has_one_side_or_two() {
+        let one = nodes("@%p0 bra $l;\nbar.sync 0;\n$l:").unwrap();
+        let [Node::Branch(Branch { holds, fails, .. })] = &one[..] else { panic!("{one:?}") };
+        assert!(holds.is_empty() && fails.len() == 1);
+        let two = nodes("@!%p0 bra $l;\nbar.sync 0;\nbra $m;\n$l:\nbar.sync 1;\n$m:").unwrap();
+        let [Node::Branch(Branch { holds, fails, .. })] = &two[..] else { panic!("{two:?}") };
+        assert_eq!((holds.len(), fails.len()), (1, 1));
+    }
+
+    #[test]
+    fn a_guarded_step_is_a_branch_and_a_guarded_computation_is_none() {
+        let guarded = nodes("@!%p0 bar.sync 0;\n@%p0 mov.b32 %r0, 1;").unwrap();
+        let [Node::Branch(branch), Node::Computes(_)] = &guarded[..] else { panic!("{guarded:?}") };
+        assert!(branch.holds.is_empty() && branch.fails.len() == 1 && !guarded[0].computes());
+    }
+
+    #[test]
+    fn a_loop_is_left_at_its_end_or_in_between() {
+        let end =
+            nodes("$l:\nadd.u32 %r0, %r0, 1;\nsetp.lt.u32 %p0, %r0, 4;\n@%p0 bra $l;").unwrap();
+        let [Node::Loop(own)] = &end[..] else { panic!("{end:?}") };
+        assert!(own.after.is_none() && own.test.2 && own.written.len() == 2);
+        let between = nodes("$l:\n@!%p0 bra $m;\nbar.sync 0;\nbra $l;\n$m:").unwrap();
+        let [Node::Loop(own)] = &between[..] else { panic!("{between:?}") };
+        assert!(own.before.is_empty() && own.after.as_ref().is_some_and(|after| after.len() == 1));
+        assert!(own.test.2, "the branch leaves where the predicate does not hold");
+    }
+
+    #[test]
+    fn other_branches_are_refused() {
+        for body in [
+            "bra $l;\n$l:",
+            "@%p0 bra $l;",
+            "$l:\nbra $l;",
+            "@%p0 bra $l;\n$m:\n$l:\n@%p1 bra $m;",
+            "$l:\n$l:",
+            ".pragma \"nounroll\";",
+            "$l:\n.pragma \"unroll\";\n@%p0 bra $l;",
+        ] {
+            assert!(nodes(body).is_err(), "{body}");
+        }
+    }
 }

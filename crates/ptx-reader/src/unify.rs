@@ -82,12 +82,12 @@ impl Matcher {
 
     /// Whether a term of the IR and one of the PTX are the same value.
     pub(crate) fn matches(&mut self, ir: Term, ptx: Term) -> bool {
-        let mark = self.decisions.len();
+        self.decisions.clear();
         self.differed = None;
         if self.compare(ir, ptx) {
             return true;
         }
-        for decision in self.decisions.drain(mark..) {
+        for decision in self.decisions.drain(..) {
             match decision {
                 Decision::Bound(own, position) => self.loops[own].bound[position] = None,
                 Decision::Equal(ir, ptx) => {

@@ -2,15 +2,13 @@
 
 use std::collections::HashMap;
 
-use pgemm_ir::{
-    AccId, Block, Control, Effect, Inst, Kernel, Op, Special, Type, ValueId, WgmmaEffect,
-};
+use pgemm_ir::{AccId, Block, Control, Effect, Inst, Kernel, Op, Special, ValueId, WgmmaEffect};
 
 use crate::error::{Mismatch, Outcome};
 use crate::machine::Machine;
 use crate::rules::{Context, Rule, rule};
 use crate::structure::{Loop, Node};
-use crate::syntax::{Module, Operand, Register};
+use crate::syntax::{Module, Register};
 use crate::terms::{Node as Meaning, Term, Terms};
 use crate::unify::Matcher;
 
@@ -19,6 +17,8 @@ pub(crate) struct Walk<'m> {
     pub(crate) kernel: &'m Kernel,
     pub(crate) matcher: Matcher,
     pub(crate) machine: Machine<'m>,
+    /// The indices of warp and warpgroup, if the kernel uses them.
+    pub(crate) uniform: Vec<(Special, Term)>,
     /// What each value of the IR is, once it is defined.
     values: Vec<Option<Term>>,
     /// What each accumulator register of the IR holds.
@@ -64,6 +64,7 @@ impl<'m> Walk<'m> {
             kernel,
             matcher,
             machine,
+            uniform: vec![],
             values: vec![None; kernel.values.len()],
             accumulators: kernel
                 .accumulators
@@ -83,65 +84,6 @@ impl<'m> Walk<'m> {
         self.uniform_indices(&mut cursor)?;
         self.block(&self.kernel.body, &mut cursor)?;
         Ok(())
-    }
-
-    /// The indices of warp and warpgroup are shuffled at entry, where all lanes are together.
-    fn uniform_indices(&mut self, cursor: &mut Cursor<'_>) -> Outcome<()> {
-        let mut wanted = vec![];
-        self.kernel.visit(&mut |inst| {
-            if let Op::Special(special @ (Special::Warp | Special::Warpgroup)) = inst.op
-                && !wanted.contains(&special)
-            {
-                wanted.push(special);
-            }
-        });
-        while !wanted.is_empty() {
-            let line = self.line(cursor);
-            let terms = &mut self.matcher.terms;
-            let thread = terms.name("%tid.x");
-            let quotients = wanted.iter().map(|special| {
-                let shift = terms.constant(if *special == Special::Warp { 5 } else { 7 });
-                terms.computed("shr.u32", &[thread, shift])
-            });
-            let quotients: Vec<Term> = quotients.collect();
-            let shuffled = match self.advance(cursor)? {
-                Some(Node::Step(step)) => match &step.operands[..] {
-                    [_, Operand::Register(source), ..] => Some(self.machine.get(*source)),
-                    _ => None,
-                },
-                _ => None,
-            };
-            let index = quotients.iter().position(|quotient| Some(*quotient) == shuffled);
-            let Some(index) = index else {
-                let expected = format!("a shuffle of the {} index", wanted[0]);
-                return Err(Mismatch::at(line, "another instruction", expected));
-            };
-            // The instruction itself is compared as that of `ShuffleFirst` is.
-            cursor.next -= 1;
-            let mut context = Context {
-                terms: &mut self.matcher.terms,
-                kernel: self.kernel,
-                operands: vec![quotients[index]],
-                types: vec![Type::U32],
-            };
-            let Rule::Step(step) = rule(&Op::ShuffleFirst, &mut context) else { continue };
-            let target = self.result_register(cursor);
-            self.step(step, cursor)?;
-            let name = crate::rules::special(wanted.remove(index));
-            let name = self.matcher.terms.name(name);
-            if let Some(register) = target {
-                self.machine.set(register, name);
-            }
-        }
-        Ok(())
-    }
-
-    /// The register that the next instruction writes.
-    fn result_register(&self, cursor: &Cursor<'_>) -> Option<Register> {
-        match cursor.nodes.get(cursor.next) {
-            Some(Node::Step(step)) => crate::structure::results(step).first().copied(),
-            _ => None,
-        }
     }
 
     /// Compares a block with the nodes of a cursor, up to their end. Returns what it yields.
@@ -174,15 +116,22 @@ impl<'m> Walk<'m> {
     }
 
     /// Does all computations before the next node that has a place, and returns that.
-    pub(crate) fn advance<'n>(&mut self, cursor: &mut Cursor<'n>) -> Outcome<Option<&'n Node>> {
+    pub(crate) fn peek<'n>(&mut self, cursor: &mut Cursor<'n>) -> Outcome<Option<&'n Node>> {
         while let Some(node) = cursor.nodes.get(cursor.next) {
-            cursor.next += 1;
             if !node.computes() {
                 return Ok(Some(node));
             }
             self.machine.compute(&mut self.matcher.terms, node)?;
+            cursor.next += 1;
         }
         Ok(None)
+    }
+
+    /// The same, and goes on behind that node.
+    pub(crate) fn advance<'n>(&mut self, cursor: &mut Cursor<'n>) -> Outcome<Option<&'n Node>> {
+        let node = self.peek(cursor)?;
+        cursor.next += usize::from(node.is_some());
+        Ok(node)
     }
 
     /// The line of the next node, or of the last one.
@@ -237,8 +186,13 @@ impl<'m> Walk<'m> {
     fn inst(&mut self, inst: &Inst, cursor: &mut Cursor<'_>) -> Outcome<()> {
         let operands = self.operands(inst)?;
         let types = inst.args.iter().map(|&value| self.kernel.ty(value)).collect();
-        let mut context =
-            Context { terms: &mut self.matcher.terms, kernel: self.kernel, operands, types };
+        let mut context = Context {
+            terms: &mut self.matcher.terms,
+            kernel: self.kernel,
+            uniform: &self.uniform,
+            operands,
+            types,
+        };
         let results = match rule(&inst.op, &mut context) {
             Rule::Values(values) => values,
             Rule::Step(step) => {

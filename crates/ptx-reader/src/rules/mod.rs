@@ -11,7 +11,7 @@
 //! - It has a place in the order of the program: [`step`] with the opcode and the operands as
 //!   they are written. `x.value(i)` is operand `i` of the IR, `x.address(i)` the same in brackets,
 //!   and [`Expected::Result`] a register that the instruction writes, in the order of the
-//!   results. If more instructions make the results of the IR from the ones of this
+//!   results. `structure::results` lists the opcodes without results. If more instructions make the results of the IR from the ones of this
 //!   instruction, [`Step::then`] says how.
 //! - It waits in a loop until an instruction gives true: [`Rule::Wait`].
 //! - Everything else is for `walk.rs`: accumulators as registers, and control flow.
@@ -21,9 +21,7 @@ mod names;
 mod tensor;
 mod values;
 
-pub(crate) use names::special;
-
-use pgemm_ir::{AccId, Kernel, Op, ProxyFence, RegisterChange, Type};
+use pgemm_ir::{AccId, Kernel, Op, ProxyFence, RegisterChange, Special, Type};
 
 use crate::isa::{B32, B64, F32, F64, Format, PREDICATE};
 use crate::terms::{Term, Terms};
@@ -87,6 +85,8 @@ impl Step {
 pub(crate) struct Context<'a> {
     pub(crate) terms: &'a mut Terms,
     pub(crate) kernel: &'a Kernel,
+    /// What the indices of warp and warpgroup are, if the kernel uses them.
+    pub(crate) uniform: &'a [(Special, Term)],
     pub(crate) operands: Vec<Term>,
     pub(crate) types: Vec<Type>,
 }
@@ -160,7 +160,7 @@ pub(crate) fn rule(op: &Op, x: &mut Context<'_>) -> Rule {
         Op::MapParam(id) => one(values::map_parameter(x, *id)),
         // Global addresses are generic addresses (PTX ISA, "Generic Addressing").
         Op::MapAt => one(x.operand(0)),
-        Op::Special(special) => one(x.terms.name(names::special(*special))),
+        Op::Special(special) => one(values::special(x, *special)),
         Op::Clock => {
             let clock = x.terms.name("%globaltimer");
             step("mov.u64", [Result(B64), Expected::Value(clock, B64)])

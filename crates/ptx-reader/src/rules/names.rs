@@ -1,22 +1,6 @@
 //! Names of PTX for what the IR names in its own way.
 
-use pgemm_ir::{Access, AtomicOp, Element, Order, Scope, Space, Special, Type};
-
-/// The register of a hardware value. The indices of warp and warpgroup have no register that the
-/// assembler knows to be uniform: they come from a shuffle at entry.
-pub(crate) fn special(special: Special) -> &'static str {
-    match special {
-        Special::Thread => "%tid.x",
-        Special::Lane => "%laneid",
-        Special::Warp => "warp index",
-        Special::Warpgroup => "warpgroup index",
-        Special::Cta => "%ctaid.x",
-        Special::CtaCount => "%nctaid.x",
-        Special::CtaRank => "%cluster_ctarank",
-        Special::Cluster => "%clusterid.x",
-        Special::ClusterCount => "%nclusterid.x",
-    }
-}
+use pgemm_ir::{Access, AtomicOp, Element, Order, Scope, Space, Type};
 
 /// The type of arithmetic.
 pub(super) fn ty(ty: Type) -> &'static str {

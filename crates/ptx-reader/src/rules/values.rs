@@ -1,6 +1,6 @@
 //! Arithmetic, comparisons, conversions, parameters and addresses.
 
-use pgemm_ir::{BinaryOp, CompareOp, ParamId, RegionId, Type, UnaryOp};
+use pgemm_ir::{BinaryOp, CompareOp, ParamId, RegionId, Special, Type, UnaryOp};
 
 use super::{Context, names};
 use crate::terms::Term;
@@ -25,6 +25,22 @@ pub(super) fn region(x: &mut Context<'_>, id: RegionId) -> Term {
     let offset = x.kernel.region(id).offset;
     let base = x.terms.name("smem");
     x.terms.sum(32, base, offset.into())
+}
+
+/// Special registers (PTX ISA, "Special Registers").
+pub(super) fn special(x: &mut Context<'_>, special: Special) -> Term {
+    let uniform = x.uniform.iter().find(|(own, _)| *own == special).map(|(_, term)| *term);
+    let name = match special {
+        Special::Lane => "%laneid",
+        Special::Cta => "%ctaid.x",
+        Special::CtaCount => "%nctaid.x",
+        Special::CtaRank => "%cluster_ctarank",
+        Special::Cluster => "%clusterid.x",
+        Special::ClusterCount => "%nclusterid.x",
+        // The indices of warp and warpgroup are computed from it at entry.
+        Special::Thread | Special::Warp | Special::Warpgroup => "%tid.x",
+    };
+    uniform.unwrap_or_else(|| x.terms.name(name))
 }
 
 pub(super) fn unary(x: &mut Context<'_>, op: UnaryOp) -> Term {

@@ -3,6 +3,7 @@
 use pgemm_ir::Kernel;
 use pgemm_ptx::{emit, emit_annotated};
 use pgemm_ptx_reader::compare;
+use pgemm_ptx_reader::mutants::Random;
 
 use crate::kernels;
 
@@ -81,4 +82,26 @@ fn faults_are_found_and_named() {
             assert!(message.contains(part), "{name}, {to}: {message}");
         }
     }
+}
+
+/// Any text is read or refused, without a panic.
+#[test]
+fn other_bytes_are_no_harm() {
+    let mut random = Random(1);
+    let kernels = kernels::all();
+    let mut refused = 0;
+    for _ in 0..5000 {
+        let kernel = &kernels[random.below(kernels.len())];
+        let mut text = emit(kernel).unwrap();
+        for _ in 0..=random.below(3) {
+            let (from, to) = (random.below(text.len()), random.below(text.len()));
+            match random.below(3) {
+                0 => text.replace_range(from..=from, &"@{}[];:.%$09- é"[..=random.below(13)]),
+                1 => text.truncate(from.max(to)),
+                _ => text.insert_str(to, &text[from..].chars().take(40).collect::<String>()),
+            }
+        }
+        refused += usize::from(compare(kernel, &text).is_err());
+    }
+    assert!(refused > 4000, "{refused}");
 }
