@@ -176,8 +176,8 @@ impl Walk<'_> {
         (0..count).map(|position| self.matcher.terms.carried(own, position, behind)).collect()
     }
 
-    /// Begins a loop: from here on, the registers that it writes hold what is not known. Returns its
-    /// number and these registers.
+    /// Begins a loop: from here on, the registers that it writes hold what is not known. Returns
+    /// its number and these registers.
     fn begin_loop(
         &mut self,
         inst: &Inst,

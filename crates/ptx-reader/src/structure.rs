@@ -266,7 +266,10 @@ impl Structure<'_> {
                 (test, self.nodes(first..back)?, None)
             }
             _ => {
-                let leaves = |&position: &usize| matches!(self.branch(position), Ok(Some((Some(_), target))) if target == back + 1);
+                let leaves = |&position: &usize| match self.branch(position) {
+                    Ok(Some((condition, target))) => condition.is_some() && target == back + 1,
+                    _ => false,
+                };
                 let exit = (first..back).find(leaves).and_then(|exit| {
                     let Ok(Some((Some((predicate, holds)), _))) = self.branch(exit) else {
                         return None;

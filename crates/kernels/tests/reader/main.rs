@@ -57,9 +57,9 @@ fn the_ptx_of_shipped_kernels_says_what_their_ir_says() {
     assert!(count > 2000, "{count}");
 }
 
-/// There are 200 mutants of seed 1, or as many as `PGEMM_READER_MUTANTS` says, of seed `PGEMM_SEED`.
-/// What survives has no effect that a line shows: it writes a register that is not read, on any path
-/// or on this one, or it reads another register with the same value.
+/// There are 200 mutants of seed 1, or as many as `PGEMM_READER_MUTANTS` says of seed `PGEMM_SEED`.
+/// Those that survive have no effect, which their lines alone do not show: what they write is not
+/// read, on any path or on this one, or they read another register that holds the same value.
 #[test]
 fn changes_of_one_token_are_found() {
     let number = |name, usual| std::env::var(name).map_or(usual, |text| text.parse().unwrap());
@@ -80,5 +80,9 @@ fn changes_of_one_token_are_found() {
         }
     }
     println!("{judged} mutants besides {equivalent} without an effect, survivors: {survivors:#?}");
-    assert!(survivors.len() as u64 * 100 <= judged, "{} of {judged}: {survivors:#?}", survivors.len());
+    assert!(
+        survivors.len() as u64 * 100 <= judged,
+        "{} of {judged}: {survivors:#?}",
+        survivors.len()
+    );
 }

@@ -10,9 +10,9 @@
 //!   registers is free; [`crate::isa::signature`] must know their opcodes.
 //! - It has a place in the order of the program: [`step`] with the opcode and the operands as
 //!   they are written. `x.value(i)` is operand `i` of the IR, `x.address(i)` the same in brackets,
-//!   and [`Expected::Result`] a register that the instruction writes, in the order of the
-//!   results. `structure::results` lists the opcodes without results. If more instructions make the results of the IR from the ones of this
-//!   instruction, [`Step::then`] says how.
+//!   and [`Expected::Result`] a register that the instruction writes, in the order of the results.
+//!   `structure::results` lists the opcodes without results. If more instructions make the results
+//!   of the IR from those of this instruction, [`Step::then`] says how.
 //! - It waits in a loop until an instruction gives true: [`Rule::Wait`].
 //! - Everything else is for `walk.rs`: accumulators as registers, and control flow.
 

@@ -3,11 +3,15 @@
 use pgemm_ir::{AccId, BinaryOp, CompareOp, Constant, Op, Space, Type, ValueId};
 use pgemm_ptx::emit;
 
+use crate::reader::assert_read;
 use crate::support::{Ops, weak};
 
 /// The instructions of a kernel, without declarations and labels.
+#[track_caller]
 fn instructions(k: Ops) -> Vec<String> {
-    let text = emit(&k.finish()).unwrap();
+    let kernel = k.finish();
+    assert_read(&kernel, &kernel.name);
+    let text = emit(&kernel).unwrap();
     let is_instruction = |line: &&str| line.starts_with('\t') && !line.starts_with("\t.");
     text.lines().filter(is_instruction).map(|line| line.trim().to_owned()).collect()
 }
@@ -72,6 +76,35 @@ fn a_sum_that_a_loop_reads_and_overwrites_moves() {
     let code = instructions(k);
     assert!(code.contains(&"mov.f32 %f0, %a0_0;".to_owned()), "{code:#?}");
     assert!(code.contains(&"st.global.f32 [%rd0], %f0;".to_owned()), "{code:#?}");
+}
+
+#[test]
+fn a_result_is_not_written_to_a_sum_that_is_read_later() {
+    let mut k = Ops::new("late", 1);
+    let acc = k.accumulator(Type::F32, 4);
+    let (out, alpha) = (k.param("out", Type::U64), k.param("alpha", Type::F32));
+    k.run(Op::AccSet(acc, 0), &[alpha]);
+    let next = add(&mut k, alpha, alpha, Type::F32);
+    let before = get(&mut k, acc, 0);
+    k.run(Op::AccSet(acc, 0), &[next]);
+    store(&mut k, out, before, Type::F32);
+    let code = instructions(k);
+    assert!(code.contains(&"add.rn.f32 %f1, %f0, %f0;".to_owned()), "{code:#?}");
+    assert!(code.contains(&"mov.f32 %a0_0, %f1;".to_owned()), "{code:#?}");
+}
+
+#[test]
+fn a_sum_that_is_used_behind_a_wait_moves() {
+    let mut k = Ops::new("waited", 1);
+    let acc = k.accumulator(Type::F32, 4);
+    let (out, alpha) = (k.param("out", Type::U64), k.param("alpha", Type::F32));
+    k.run(Op::AccSet(acc, 0), &[alpha]);
+    let before = get(&mut k, acc, 0);
+    k.run(Op::WgmmaWait { pending: 0 }, &[]);
+    store(&mut k, out, before, Type::F32);
+    let code = instructions(k);
+    assert!(code.contains(&"mov.f32 %f1, %a0_0;".to_owned()), "{code:#?}");
+    assert!(code.contains(&"st.global.f32 [%rd0], %f1;".to_owned()), "{code:#?}");
 }
 
 #[test]
