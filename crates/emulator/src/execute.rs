@@ -30,12 +30,8 @@ impl Emulator<'_> {
                     warp.set(*dest, lane, u64::from(lane == 0));
                 }
             }
-            Step::ShuffleFirst { value, dest } => {
-                self.whole_warp(warp, at, "reads lane 0's value")?;
-                let first = warp.get(program, *value, 0);
-                for lane in 0..LANES {
-                    warp.set(*dest, lane, first);
-                }
+            Step::Collective { collective, args, dest } => {
+                self.collective(program, warp, at, *collective, *args, *dest)?;
             }
             Step::Copy(pairs) => copy(program, warp, pairs),
             Step::TouchFragments(fragments) => self.touch_fragments(warp, at, fragments)?,
@@ -210,7 +206,8 @@ impl Emulator<'_> {
 
     fn special(&self, program: &Program, warp: &mut Warp, at: At, special: Special, dest: Slot) {
         let cluster_size = self.kernel.cluster;
-        let cta = self.cluster(at.id.slot).ctas[at.id.rank].index % program.grid[0];
+        let [width, height, _] = program.grid;
+        let cta = self.cluster(at.id.slot).ctas[at.id.rank].index;
         let index = at.id.warp;
         let value = match special {
             Special::Lane | Special::Thread => {
@@ -222,11 +219,15 @@ impl Emulator<'_> {
             }
             Special::Warp => index as u32,
             Special::Warpgroup => (index / WARPGROUP_WARPS) as u32,
-            Special::Cta => cta,
-            Special::CtaCount => program.grid[0],
+            Special::Cta => cta % width,
+            Special::CtaY => cta / width % height,
+            Special::CtaZ => cta / width / height,
+            Special::CtaCount => width,
+            Special::CtaCountY => height,
+            Special::CtaCountZ => program.grid[2],
             Special::CtaRank => at.id.rank as u32,
-            Special::Cluster => cta / cluster_size,
-            Special::ClusterCount => program.grid[0] / cluster_size,
+            Special::Cluster => cta % width / cluster_size,
+            Special::ClusterCount => width / cluster_size,
         };
         warp.set(dest, 0, u64::from(value));
     }

@@ -3,6 +3,7 @@
 
 use pgemm_ir::{Access, BinaryOp, Block, CompareOp, Inst, Kernel, LocId, Op, Type, ValueId, Wgmma};
 
+use crate::collective::Collective;
 use crate::error::SetupError;
 use crate::program::{SMEM_BASE, Slot, Step, TmaLoad, WEAK_WORD, WarpMmaStep, WgmmaStep};
 use crate::value::Function;
@@ -234,6 +235,11 @@ impl Flatten<'_> {
             Step::Evaluate { function, args, dest: self.place(inst.results[0]) }
         };
         let dest = || self.place(inst.results[0]);
+        let collective = |collective: Collective| {
+            let value = self.place(inst.args[0]);
+            let amount = inst.args.get(1).map_or(value, |&amount| self.place(amount));
+            Step::Collective { collective, args: [value, amount], dest: dest() }
+        };
         let step = match &inst.op {
             Op::Roles(_) => {
                 return Err(SetupError::NotLegalised {
@@ -293,9 +299,12 @@ impl Flatten<'_> {
                 address: arg(0),
                 values: self.place_all(&inst.args[1..]),
             },
-            Op::ShuffleFirst | Op::AssumeUniform => {
-                Step::ShuffleFirst { value: arg(0), dest: dest() }
-            }
+            Op::ShuffleFirst | Op::AssumeUniform => collective(Collective::First),
+            Op::Shuffle { shuffle, width } => collective(Collective::Shuffle(*shuffle, *width)),
+            Op::Vote(vote) => collective(Collective::Vote(*vote)),
+            Op::Ballot => collective(Collective::Ballot),
+            Op::Match => collective(Collective::Match),
+            Op::WarpReduce(op) => collective(Collective::Reduce(*op, ty(0))),
             Op::Atomic { op, order, scope } => Step::Atomic {
                 op: *op,
                 order: *order,

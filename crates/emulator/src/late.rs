@@ -27,7 +27,7 @@ fn may_stay(program: &Program, warp: &Warp) -> bool {
         | Step::Clock { .. }
         | Step::Sleep
         | Step::Elect { .. }
-        | Step::ShuffleFirst { .. }
+        | Step::Collective { .. }
         | Step::Copy(_)
         | Step::Jump(_)
         | Step::Branch { .. }

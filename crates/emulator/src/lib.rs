@@ -9,6 +9,7 @@ mod accumulator;
 mod atomic;
 mod barrier;
 mod clock;
+mod collective;
 mod deadlock;
 mod diagnosis;
 mod error;

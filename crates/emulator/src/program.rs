@@ -9,6 +9,7 @@ use pgemm_ir::{
     Special, TensorMapArgument, TensorMapSpec, Type, WarpMma, Wgmma,
 };
 
+use crate::collective::Collective;
 use crate::lanes::LANES;
 use crate::value::Function;
 
@@ -59,8 +60,10 @@ pub(crate) enum Step {
     Elect {
         dest: Slot,
     },
-    ShuffleFirst {
-        value: Slot,
+    Collective {
+        collective: Collective,
+        /// The value, and the amount of a shuffle.
+        args: [Slot; 2],
         dest: Slot,
     },
     AccGet {
@@ -291,14 +294,14 @@ impl Step {
                 args.iter_mut().for_each(|arg| visit(arg, false));
                 visit(dest, true);
             }
+            Step::Collective { args, dest, .. } => {
+                args.iter_mut().for_each(|arg| visit(arg, false));
+                visit(dest, true);
+            }
             Step::Special { dest, .. }
             | Step::Clock { dest }
             | Step::Elect { dest }
             | Step::AccGet { dest, .. } => visit(dest, true),
-            Step::ShuffleFirst { value, dest } => {
-                visit(value, false);
-                visit(dest, true);
-            }
             Step::Atomic { address, value, dest, .. } => {
                 visit(address, false);
                 visit(value, false);

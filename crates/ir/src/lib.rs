@@ -15,7 +15,9 @@ mod memory;
 mod mma;
 mod mma_queue;
 mod named;
+mod numbers;
 mod op;
+mod operators;
 pub mod passes;
 mod ring;
 mod roles;
@@ -25,6 +27,7 @@ pub mod text;
 mod types;
 mod value;
 pub mod verify;
+mod warp;
 mod warp_mma;
 
 pub use accumulators::{Accumulators, MmaAtom};
@@ -49,7 +52,7 @@ pub use mma_queue::{
 pub use op::{
     ASource, Access, AtomicOp, AttributeError, BinaryOp, BulkEffect, CompareOp, Control,
     DescriptorLayout, Effect, Entity, Half, Op, OperandMajor, Order, ProxyFence, RegisterChange,
-    Scope, Space, Special, Threads, UnaryOp, Uniformity, Wgmma, WgmmaEffect,
+    Scope, Shuffle, Space, Special, Threads, UnaryOp, Uniformity, Vote, Wgmma, WgmmaEffect,
 };
 pub use passes::{PassError, legalise, optimise};
 pub use ring::{LoadSlot, ReadSlot, Relay, Release, Ring, RingCursor, StoreSlot};

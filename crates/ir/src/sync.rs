@@ -42,12 +42,6 @@ impl<'k> Val<'k, ty::ClusterSmem> {
 }
 
 impl KernelBuilder {
-    /// True in exactly one thread of the converged warp.
-    #[track_caller]
-    pub fn elect(&self) -> Val<'_, ty::Bool> {
-        self.value(Op::Elect, vec![])
-    }
-
     /// Makes mbarrier initialisation visible to the cluster and to TMA.
     #[track_caller]
     pub fn fence_mbarrier_init(&self) {

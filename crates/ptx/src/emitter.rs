@@ -332,6 +332,11 @@ impl<'k> Emitter<'k> {
             Op::DescriptorAdvance(bytes) => self.descriptor_advance(inst, *bytes),
             Op::Elect => self.elect(inst),
             Op::ShuffleFirst | Op::AssumeUniform => self.shuffle_first(inst),
+            Op::Shuffle { shuffle, width } => self.shuffle(inst, *shuffle, *width),
+            Op::Vote(vote) => self.vote(inst, *vote),
+            Op::Ballot => self.ballot(inst),
+            Op::Match => self.match_lanes(inst),
+            Op::WarpReduce(op) => self.warp_reduce(inst, *op),
             Op::AccGet(acc, index) => self.accumulator_get(inst, *acc, *index),
             Op::AccSet(acc, index) => self.accumulator_set(inst, *acc, *index),
 

@@ -4,6 +4,7 @@
 mod arithmetic;
 mod atomics;
 mod barriers;
+mod conformance;
 mod dekker;
 mod dependency;
 mod elements;

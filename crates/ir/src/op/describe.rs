@@ -131,7 +131,11 @@ impl Special {
             Special::Warp => Threads::Warp,
             Special::Warpgroup => Threads::Warpgroup,
             Special::Cta
+            | Special::CtaY
+            | Special::CtaZ
             | Special::CtaCount
+            | Special::CtaCountY
+            | Special::CtaCountZ
             | Special::CtaRank
             | Special::Cluster
             | Special::ClusterCount => Threads::Cta,
@@ -146,6 +150,9 @@ pub(super) const LOGICAL: &[Type] = &[Type::Bool, Type::U32, Type::S32, Type::U6
 pub(super) const WORDS: &[Type] = &[Type::U32, Type::S32];
 const BITS_32: &[Type] = &[Type::U32, Type::S32, Type::F32, Type::B32];
 const BITS_64: &[Type] = &[Type::U64, Type::F64];
+pub(super) const NUMBERS: &[Type] =
+    &[Type::U32, Type::S32, Type::U64, Type::F32, Type::F64, Type::B32];
+pub(super) const UNSIGNED: &[Type] = &[Type::U32, Type::U64];
 
 impl UnaryOp {
     /// The types that it exists for.
@@ -153,8 +160,20 @@ impl UnaryOp {
         match self {
             UnaryOp::Not => LOGICAL,
             UnaryOp::Neg => &[Type::S32, Type::F32, Type::F64],
-            UnaryOp::Abs => FLOATS,
-            UnaryOp::Exp2 | UnaryOp::Reciprocal => &[Type::F32],
+            UnaryOp::Abs
+            | UnaryOp::Sqrt
+            | UnaryOp::Floor
+            | UnaryOp::Ceil
+            | UnaryOp::RoundEven
+            | UnaryOp::Truncate => FLOATS,
+            UnaryOp::Exp2
+            | UnaryOp::Reciprocal
+            | UnaryOp::ReciprocalSqrt
+            | UnaryOp::Log2
+            | UnaryOp::Tanh
+            | UnaryOp::Sin
+            | UnaryOp::Cos => &[Type::F32],
+            UnaryOp::CountOnes | UnaryOp::LeadingZeros | UnaryOp::ReverseBits => &[Type::U32],
         }
     }
 }
@@ -185,11 +204,21 @@ impl BinaryOp {
     }
 }
 
+/// The types that this operation reduces over a warp.
+pub(super) const fn reduced(op: BinaryOp) -> &'static [Type] {
+    match op {
+        BinaryOp::Add | BinaryOp::Min | BinaryOp::Max => WORDS,
+        _ => &[Type::U32],
+    }
+}
+
 /// The types that convert by value to this one.
 pub(super) const fn converts_to(to: Type) -> &'static [Type] {
     match to {
-        Type::U64 | Type::F32 => WORDS,
-        Type::U32 | Type::S32 => &[Type::U64],
+        Type::U32 | Type::S32 => &[Type::U64, Type::F32, Type::F64],
+        Type::U64 => &[Type::U32, Type::S32, Type::F32, Type::F64],
+        Type::F32 => &[Type::U32, Type::S32, Type::U64, Type::F64],
+        Type::F64 => &[Type::U32, Type::S32, Type::U64, Type::F32],
         _ => &[],
     }
 }

@@ -15,11 +15,11 @@
 
 use super::attributes::{
     Access, AtomicOp, BinaryOp, CompareOp, DescriptorLayout, Half, Order, ProxyFence,
-    RegisterChange, Scope, Space, Special, UnaryOp, Wgmma,
+    RegisterChange, Scope, Shuffle, Space, Special, UnaryOp, Vote, Wgmma,
 };
 use super::describe::{
-    ARITHMETIC, BulkEffect, Control, Effect, FLOATS, Signature, Slot, Threads, Uniformity,
-    WgmmaEffect, bits_of, converts_to, many, optional,
+    ARITHMETIC, BulkEffect, Control, Effect, FLOATS, NUMBERS, Signature, Slot, Threads, UNSIGNED,
+    Uniformity, WgmmaEffect, bits_of, converts_to, many, optional, reduced,
 };
 use super::form::{Attribute, Form, Source};
 use super::generate::operations;
@@ -72,8 +72,10 @@ operations! {
     /// The second operand where the first is true, else the third.
     Select => "select", (Bool, T(&Type::ALL), T(&Type::ALL)) -> (T(&Type::ALL)), Pure, Thread;
 
-    /// The same number in another type: `U32` or `S32` to `U64` (zero or sign extension) and back
-    /// (truncation), `U32` or `S32` to `F32` (nearest even).
+    /// The same number in another type: among `U32`, `S32`, `U64`, `F32` and `F64`. `U32` and `S32`
+    /// become `U64` by zero or sign extension, and `U64` becomes one of them by truncation. A float
+    /// that becomes an integer loses its fraction, the nearest end of the range replaces a number
+    /// beyond it, and 0 replaces NaN. Numbers become floats by rounding to nearest even.
     Convert(to: Type) => "convert", (T(converts_to(*to))) -> (*to), Pure, Thread;
 
     /// The same bits in another type: among `U32`, `S32`, `F32`, `B32`, or between `U64` and `F64`.
@@ -119,6 +121,30 @@ operations! {
     /// same in all warps of the warpgroup, which cannot be known of a value from memory.
     AssumeUniform => "assume_uniform", (U32) -> (U32), Reads, Warp,
         Uniformity::AtLeastIn(Threads::Warpgroup);
+
+    /// Another lane's value. The operands are the value and an amount. The warp falls into groups of
+    /// `width` lanes, and no value leaves its group.
+    Shuffle {
+        /// Which lane.
+        shuffle: Shuffle,
+        /// Lanes of a group.
+        width: u32 where limits::SHUFFLE_WIDTH,
+    } => "shuffle", (T(NUMBERS), U32) -> (T(NUMBERS)), Reads, Warp;
+
+    /// Asks all lanes of the warp.
+    Vote(vote: Vote) => "vote", (Bool) -> (Bool), Reads, Warp,
+        Uniformity::AtLeastIn(Threads::Warp);
+
+    /// The lanes of the warp in which the operand holds: bit `i` stands for lane `i`.
+    Ballot => "ballot", (Bool) -> (U32), Reads, Warp, Uniformity::AtLeastIn(Threads::Warp);
+
+    /// The lanes of the warp that have the same value as this one: bit `i` stands for lane `i`.
+    Match => "match", (T(UNSIGNED)) -> (U32), Reads, Warp;
+
+    /// The sum, or another reduction, over all lanes of the warp. Sums wrap.
+    WarpReduce(op: BinaryOp where limits::WARP_REDUCTIONS) => "warp_reduce",
+        (T(reduced(*op))) -> (T(reduced(*op))), Reads, Warp,
+        Uniformity::AtLeastIn(Threads::Warp);
 
     // Accumulators
 

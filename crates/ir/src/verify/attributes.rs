@@ -145,6 +145,11 @@ impl<'k> Check<'_, 'k> {
             | Op::Elect
             | Op::ShuffleFirst
             | Op::AssumeUniform
+            | Op::Shuffle { .. }
+            | Op::Vote(_)
+            | Op::Ballot
+            | Op::Match
+            | Op::WarpReduce(_)
             | Op::Load(_)
             | Op::Store(_)
             | Op::Atomic { .. }

@@ -8,8 +8,8 @@ use std::fmt::Write as _;
 use pgemm_ir::{
     ASource, AccId, Access, Accumulator, AtomicOp, BinaryOp, CompareOp, Constant, DescriptorLayout,
     Element, Half, Kernel, Op, OperandMajor, Order, ParamId, ProxyFence, RegionId, RegisterChange,
-    Rule, Scope, Space, Special, SwizzleMode, Type, UnaryOp, ValueId, VerifyError, WarpMma, Wgmma,
-    verify,
+    Rule, Scope, Shuffle, Space, Special, SwizzleMode, Type, UnaryOp, ValueId, VerifyError, Vote,
+    WarpMma, Wgmma, verify,
 };
 use pgemm_ptx::emit;
 
@@ -42,6 +42,8 @@ fn operations() -> Vec<Op> {
         Op::Elect,
         Op::ShuffleFirst,
         Op::AssumeUniform,
+        Op::Ballot,
+        Op::Match,
         Op::MbarrierInit { count: 1 },
         Op::MbarrierArrive,
         Op::MbarrierArriveExpect { bytes: 128 },
@@ -67,6 +69,11 @@ fn operations() -> Vec<Op> {
     ops.extend(Special::ALL.map(Op::Special));
     ops.extend(UnaryOp::ALL.map(Op::Unary));
     ops.extend(BinaryOp::ALL.map(Op::Binary));
+    ops.extend(BinaryOp::ALL.map(Op::WarpReduce));
+    ops.extend(Vote::ALL.map(Op::Vote));
+    for (shuffle, width) in product(&Shuffle::ALL, &[8, 32]) {
+        ops.push(Op::Shuffle { shuffle, width });
+    }
     ops.extend(CompareOp::ALL.map(Op::Compare));
     ops.extend(Type::ALL.map(Op::Convert));
     ops.extend(Type::ALL.map(Op::Bitcast));
@@ -173,6 +180,11 @@ fn form(op: &Op, t: Type) -> Option<Form> {
         Op::DescriptorAdvance(_) => (vec![Descriptor], vec![Descriptor]),
         Op::Elect => (vec![], vec![Bool]),
         Op::ShuffleFirst | Op::AssumeUniform => (vec![U32], vec![U32]),
+        Op::Shuffle { .. } => (vec![t, U32], vec![t]),
+        Op::Vote(_) => (vec![Bool], vec![Bool]),
+        Op::Ballot => (vec![Bool], vec![U32]),
+        Op::Match => (vec![t], vec![U32]),
+        Op::WarpReduce(_) => (vec![t], vec![t]),
         Op::AccGet(id, _) => (vec![], vec![acc(*id)]),
         Op::AccSet(id, _) => (vec![acc(*id)], vec![]),
         Op::Load(access) => (vec![access.space.address()], many(access.ty, access.vector)),
