@@ -39,7 +39,8 @@ pub struct Case {
     pub input: Vec<u8>,
     /// The initial bytes of the output.
     pub output: Vec<u8>,
-    /// Type of the results in the output. Each result has eight bytes.
+    /// Type of the results in the output. Each has eight bytes, of which narrower types use the
+    /// lower ones.
     pub result: Type,
     /// How near they are to the expected ones.
     pub closeness: Closeness,
@@ -72,16 +73,31 @@ impl Case {
         closeness: Closeness,
         body: impl for<'k> Fn(&'k KernelBuilder, [Val<'k, T>; 3]) -> Val<'k, R>,
     ) -> Case {
+        Case::with_addresses::<T, R>(name, closeness, 8, |b, [_, output], operands| {
+            b.store_global(output, [body(b, operands)]);
+        })
+    }
+
+    /// A kernel whose threads get the addresses of their CTA's operands, of which each thread has 24
+    /// bytes, and of their own results of `bytes` bytes, a multiple of eight.
+    pub fn with_addresses<T: Scalar, R: Scalar>(
+        name: &str,
+        closeness: Closeness,
+        bytes: u32,
+        body: impl for<'k> Fn(&'k KernelBuilder, [Val<'k, ty::U64>; 2], [Val<'k, T>; 3]),
+    ) -> Case {
         let b = KernelBuilder::new("conformance", 1);
         let [input, output] = ["input", "output"].map(|name| b.param::<ty::U64>(name));
         b.warp_roles(Occupancy::ONE_CTA, |roles| {
             roles.role("all", 1, 128, |_| {
-                let index = b.special(Special::Cta) * CTA_THREADS + b.special(Special::Thread);
+                let first = b.special(Special::Cta) * CTA_THREADS;
+                let index = first + b.special(Special::Thread);
                 let operands = [0, 8, 16].map(|at| {
                     let [value] = b.load_global(input.byte_offset(index * 24 + at));
                     value
                 });
-                b.store_global(output.byte_offset(index * 8), [body(&b, operands)]);
+                let addresses = [input.byte_offset(first * 24), output.byte_offset(index * bytes)];
+                body(&b, addresses, operands);
             });
         });
         let kernel = b.finish().expect("a kernel that can be built");
@@ -92,7 +108,7 @@ impl Case {
             kernel,
             grid: [CTAS, 1, 1],
             input: words.flat_map(u64::to_le_bytes).collect(),
-            output: vec![0; 8 * THREADS],
+            output: vec![0; bytes as usize * THREADS],
             result: R::TYPE,
             closeness,
         }
@@ -111,13 +127,14 @@ impl Case {
         };
         let (input, found, expected) = (words(&self.input), words(found), words(expected));
         assert_eq!(found.len(), expected.len(), "the outputs have the same length");
-        let thread = (0..found.len()).find(|&i| !self.agree(found[i], expected[i]))?;
+        let wrong = (0..found.len()).find(|&i| !self.agree(found[i], expected[i]))?;
+        let thread = wrong / (found.len() / THREADS);
         Some(Mismatch {
             name: self.name.clone(),
             thread,
             operands: std::array::from_fn(|i| input.get(3 * thread + i).copied().unwrap_or(0)),
-            found: found[thread],
-            expected: expected[thread],
+            found: found[wrong],
+            expected: expected[wrong],
         })
     }
 

@@ -6,6 +6,7 @@ mod arithmetic;
 mod case;
 mod functions;
 mod lanes;
+mod memory;
 mod operands;
 
 pub use case::{Case, Closeness, Mismatch};
@@ -13,5 +14,5 @@ pub use operands::operands;
 
 /// Every kernel.
 pub fn cases() -> Vec<Case> {
-    [arithmetic::cases(), functions::cases(), lanes::cases()].concat()
+    [arithmetic::cases(), functions::cases(), lanes::cases(), memory::cases()].concat()
 }

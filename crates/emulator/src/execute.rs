@@ -84,13 +84,13 @@ impl Emulator<'_> {
             Step::Store { access, size, address, values } => {
                 return self.store(program, warp, at, (*access, *size), *address, values);
             }
-            Step::Atomic { op, order, scope, address, value, dest, loaded } => {
-                let operands = (*address, *value, *dest);
+            Step::Atomic { update, access, address, values, dest, loaded } => {
+                let operands = (*address, &values[..], *dest);
                 if *loaded {
                     let own = self.generic_access(warp, at, None, false).epoch;
                     self.log.push_use(own, own);
                 }
-                return self.atomic(program, warp, at, *op, (*order, *scope), operands);
+                return self.atomic(program, warp, at, *update, *access, operands);
             }
             Step::Reduce { address, values } => {
                 return self.reduce(program, warp, at, *address, values);
@@ -150,8 +150,14 @@ impl Emulator<'_> {
                 self.prefetch_map(program, warp, at, *map)?;
             }
             Step::TmaLoad(load) => return self.tma_load(program, warp, at, load),
-            Step::TmaStore { map, source, coordinates } => {
-                return self.tma_store(program, warp, at, *map, *source, coordinates);
+            Step::TmaStore { map, source, coordinates, reduction } => {
+                let operands = (*map, *source, &coordinates[..]);
+                return self.tma_store(program, warp, at, operands, *reduction);
+            }
+            Step::BulkLoad(load) => return self.bulk_load(program, warp, at, load),
+            Step::BulkStore { destination, source, bytes, reduction } => {
+                let operands = [*destination, *source, *bytes];
+                return self.bulk_store(program, warp, at, operands, *reduction);
             }
             Step::TmaPrefetch { map, coordinates } => {
                 self.tma_prefetch(program, warp, at, *map, *coordinates as usize)?;

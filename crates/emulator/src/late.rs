@@ -66,6 +66,8 @@ fn may_stay(program: &Program, warp: &Warp) -> bool {
         | Step::PrefetchMap { .. }
         | Step::TmaLoad(_)
         | Step::TmaStore { .. }
+        | Step::BulkLoad(_)
+        | Step::BulkStore { .. }
         | Step::TmaPrefetch { .. }
         | Step::BulkCommit
         | Step::BulkWait { .. }

@@ -8,6 +8,7 @@ mod access;
 mod accumulator;
 mod atomic;
 mod barrier;
+mod bulk;
 mod clock;
 mod collective;
 mod deadlock;

@@ -5,8 +5,8 @@
 use std::rc::Rc;
 
 use pgemm_ir::{
-    AccId, Access, AtomicOp, Element, LocId, Order, ProxyFence, RegisterChange, Scope, Space,
-    Special, TensorMapArgument, TensorMapSpec, Type, WarpMma, Wgmma,
+    AccId, Access, AtomicOp, Element, LocId, Order, ProxyFence, ReductionOp, RegisterChange, Scope,
+    Space, Special, TensorMapArgument, TensorMapSpec, Type, WarpMma, Wgmma,
 };
 
 use crate::collective::Collective;
@@ -40,6 +40,15 @@ pub(crate) enum Slot {
     Uniform(u32),
     /// One value for each lane.
     Varying(u32),
+}
+
+/// What an atomic operation writes.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Update {
+    /// What the operation computes from the old value and its own.
+    Op(AtomicOp),
+    /// The second value, if the old one is the first.
+    CompareExchange,
 }
 
 /// One operation of a warp.
@@ -121,11 +130,10 @@ pub(crate) enum Step {
         values: Box<[Slot]>,
     },
     Atomic {
-        op: AtomicOp,
-        order: Order,
-        scope: Scope,
+        update: Update,
+        access: Access,
         address: Slot,
-        value: Slot,
+        values: Box<[Slot]>,
         dest: Slot,
         /// Whether the value is computed from loads of shared memory.
         loaded: bool,
@@ -210,6 +218,14 @@ pub(crate) enum Step {
         map: Slot,
         source: Slot,
         coordinates: Box<[Slot]>,
+        reduction: Option<ReductionOp>,
+    },
+    BulkLoad(Box<BulkLoad>),
+    BulkStore {
+        destination: Slot,
+        source: Slot,
+        bytes: Slot,
+        reduction: Option<(ReductionOp, Element)>,
     },
     TmaPrefetch {
         map: Slot,
@@ -241,6 +257,16 @@ pub(crate) struct TmaLoad {
     pub(crate) destination: Slot,
     pub(crate) barrier: Slot,
     pub(crate) coordinates: Box<[Slot]>,
+    pub(crate) mask: Option<Slot>,
+}
+
+/// The operands of a bulk load.
+#[derive(Clone, Debug)]
+pub(crate) struct BulkLoad {
+    pub(crate) source: Slot,
+    pub(crate) destination: Slot,
+    pub(crate) barrier: Slot,
+    pub(crate) bytes: Slot,
     pub(crate) mask: Option<Slot>,
 }
 
@@ -302,9 +328,9 @@ impl Step {
             | Step::Clock { dest }
             | Step::Elect { dest }
             | Step::AccGet { dest, .. } => visit(dest, true),
-            Step::Atomic { address, value, dest, .. } => {
+            Step::Atomic { address, values, dest, .. } => {
                 visit(address, false);
-                visit(value, false);
+                values.iter_mut().for_each(|value| visit(value, false));
                 visit(dest, true);
             }
             Step::LoadElement { address, dest, .. } => {
@@ -354,7 +380,15 @@ impl Step {
                 visit(&mut load.barrier, false);
                 load.coordinates.iter_mut().chain(&mut load.mask).for_each(|s| visit(s, false));
             }
-            Step::TmaStore { map, source, coordinates } => {
+            Step::BulkLoad(load) => {
+                let BulkLoad { source, destination, barrier, bytes, mask } = &mut **load;
+                let operands = [source, destination, barrier, bytes].into_iter().chain(mask);
+                operands.for_each(|slot| visit(slot, false));
+            }
+            Step::BulkStore { destination, source, bytes, .. } => {
+                [destination, source, bytes].into_iter().for_each(|slot| visit(slot, false));
+            }
+            Step::TmaStore { map, source, coordinates, .. } => {
                 visit(map, false);
                 visit(source, false);
                 coordinates.iter_mut().for_each(|slot| visit(slot, false));
@@ -394,7 +428,8 @@ impl Step {
 /// A tensor map with its argument.
 #[derive(Clone, Debug)]
 pub(crate) struct TensorMap {
-    /// The name of the parameter in quotes, or the address in memory.
+    /// What reports call it: the parameter or the address in memory, or the copy of bytes that it
+    /// stands for.
     pub(crate) name: String,
     pub(crate) spec: TensorMapSpec,
     pub(crate) argument: TensorMapArgument,

@@ -24,6 +24,7 @@ mod roles;
 mod smem;
 mod sync;
 pub mod text;
+mod tma;
 mod types;
 mod value;
 pub mod verify;
@@ -44,6 +45,7 @@ pub use kernel::{
     SYSTEM_SMEM_BYTES, WARPGROUP_THREADS, WARPGROUP_WARPS,
 };
 pub use launch::{Argument, Launch, SwizzleMode, TensorMapArgument, TensorMapSpec};
+pub use memory::Address;
 pub use mma::{Fragments, WarpMma};
 pub use mma_queue::{
     Batch, BatchSource, FragmentOfA, MmaQueue, Pending, QueueBatch, QueueState, Resident, Retired,
@@ -51,8 +53,9 @@ pub use mma_queue::{
 };
 pub use op::{
     ASource, Access, AtomicOp, AttributeError, BinaryOp, BulkEffect, CompareOp, Control,
-    DescriptorLayout, Effect, Entity, Half, Op, OperandMajor, Order, ProxyFence, RegisterChange,
-    Scope, Shuffle, Space, Special, Threads, UnaryOp, Uniformity, Vote, Wgmma, WgmmaEffect,
+    DescriptorLayout, Effect, Entity, Half, Op, OperandMajor, Order, ProxyFence, ReductionOp,
+    RegisterChange, Scope, Shuffle, Space, Special, Threads, UnaryOp, Uniformity, Vote, Wgmma,
+    WgmmaEffect,
 };
 pub use passes::{PassError, legalise, optimise};
 pub use ring::{LoadSlot, ReadSlot, Relay, Release, Ring, RingCursor, StoreSlot};

@@ -342,7 +342,12 @@ impl<'k> Emitter<'k> {
 
             Op::Load(access) => self.load(inst, access),
             Op::Store(access) => self.store(inst, access),
-            Op::Atomic { op, order, scope } => self.atomic(inst, *op, *order, *scope),
+            Op::Atomic { op, space, order, scope } => {
+                self.atomic(inst, *op, (*space, *order, *scope))
+            }
+            Op::CompareExchange { space, order, scope } => {
+                self.compare_exchange(inst, (*space, *order, *scope))
+            }
             Op::Reduce { vector } => self.reduce(inst, *vector),
             Op::LoadElement(element) => self.load_element(inst, *element),
             Op::StoreElement(element) => self.store_element(inst, *element),
@@ -375,7 +380,13 @@ impl<'k> Emitter<'k> {
             Op::TmaLoad { rank, multicast, policy } => {
                 self.tma_load(inst, *rank, *multicast, *policy)
             }
-            Op::TmaStore { rank, policy } => self.tma_store(inst, *rank, *policy),
+            Op::TmaStore { rank, policy } => self.tma_store(inst, None, *rank, *policy),
+            Op::TmaReduce { op, rank, policy } => self.tma_store(inst, Some(*op), *rank, *policy),
+            Op::BulkLoad { multicast, policy } => self.bulk_load(inst, *multicast, *policy),
+            Op::BulkStore { policy } => self.bulk_store(inst, None, *policy),
+            Op::BulkReduce { op, element, policy } => {
+                self.bulk_store(inst, Some((*op, *element)), *policy)
+            }
             Op::TmaPrefetch { rank, policy } => self.tma_prefetch(inst, *rank, *policy),
             Op::BulkCommit => self.plain(inst, "cp.async.bulk.commit_group"),
             Op::BulkWait { pending, read } => self.bulk_wait(inst, *pending, *read),

@@ -340,6 +340,7 @@ fn is_address(op: &Op, index: usize) -> bool {
         Op::Load(_)
         | Op::Store(_)
         | Op::Atomic { .. }
+        | Op::CompareExchange { .. }
         | Op::Reduce { .. }
         | Op::LoadElement(_)
         | Op::StoreElement(_)
@@ -354,7 +355,9 @@ fn is_address(op: &Op, index: usize) -> bool {
         | Op::MbarrierWait
         | Op::PrefetchLine => index == 0,
         Op::TmaLoad { .. } => index == 1 || index == 2,
-        Op::TmaStore { .. } => index == 1,
+        Op::TmaStore { .. } | Op::TmaReduce { .. } => index == 1,
+        Op::BulkLoad { .. } => index <= 2,
+        Op::BulkStore { .. } | Op::BulkReduce { .. } => index <= 1,
         _ => false,
     }
 }

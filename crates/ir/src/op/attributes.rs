@@ -226,14 +226,53 @@ named! {
 }
 
 named! {
-    /// What an atomic operation writes, given the `old` content of the word.
+    /// What an atomic operation writes, given the `old` content of memory.
     pub enum AtomicOp {
-        /// `old + value`, wrapping.
+        /// `old + value`; integers wrap. Sums of `F32` in global memory are as those of
+        /// [`Op::Reduce`](super::Op::Reduce); others are rounded to nearest even.
         Add = "add",
-        /// `old >= value ? 0 : old + 1`: counts from 0 to `value` and starts again.
+        /// `old >= value ? 0 : old + 1`: counts from 0 to `value` and starts again. `U32` only.
         Inc = "inc",
+        /// `old == 0 || old > value ? value : old - 1`: counts down from `value` and starts again.
+        /// `U32` only.
+        Dec = "dec",
+        /// The smaller integer.
+        Min = "min",
+        /// The larger integer.
+        Max = "max",
+        /// Bitwise and: `U32`, `U64`.
+        And = "and",
+        /// Bitwise or: `U32`, `U64`.
+        Or = "or",
+        /// Bitwise exclusive or: `U32`, `U64`.
+        Xor = "xor",
         /// `value`.
         Exch = "exch",
+    }
+}
+
+named! {
+    /// How a bulk reduction combines an element in global memory with one in shared memory.
+    pub enum ReductionOp {
+        /// The sum. Sums of floats are rounded to nearest even.
+        Add = "add",
+        /// The smaller value.
+        Min = "min",
+        /// The larger value.
+        Max = "max",
+    }
+}
+
+impl ReductionOp {
+    /// Whether reductions of a tensor map's box (`of_box`) or of consecutive bytes combine such
+    /// elements (PTX ISA, "cp.reduce.async.bulk", "cp.reduce.async.bulk.tensor").
+    pub const fn combines(self, element: Element, of_box: bool) -> bool {
+        match element {
+            Element::F16 | Element::Bf16 | Element::S32 => true,
+            Element::F32 => matches!(self, ReductionOp::Add),
+            Element::F64 => matches!(self, ReductionOp::Add) && !of_box,
+            _ => false,
+        }
     }
 }
 

@@ -1,6 +1,6 @@
 //! The vocabulary of the table of operations: types, effects, and which threads act together.
 
-use super::attributes::{BinaryOp, Special, UnaryOp};
+use super::attributes::{AtomicOp, BinaryOp, Special, UnaryOp};
 use crate::{AccId, ParamId, Type};
 
 /// One or more operands or results in a signature.
@@ -174,6 +174,18 @@ impl UnaryOp {
             | UnaryOp::Sin
             | UnaryOp::Cos => &[Type::F32],
             UnaryOp::CountOnes | UnaryOp::LeadingZeros | UnaryOp::ReverseBits => &[Type::U32],
+        }
+    }
+}
+
+impl AtomicOp {
+    /// The types that it exists for.
+    pub(super) const fn types(self) -> &'static [Type] {
+        match self {
+            AtomicOp::Add | AtomicOp::Exch => ARITHMETIC,
+            AtomicOp::Inc | AtomicOp::Dec => &[Type::U32],
+            AtomicOp::Min | AtomicOp::Max => INTEGERS,
+            AtomicOp::And | AtomicOp::Or | AtomicOp::Xor => UNSIGNED,
         }
     }
 }

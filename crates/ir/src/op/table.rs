@@ -14,7 +14,7 @@
 //!   pure operations are the same where the operands are, and others are the same nowhere.
 
 use super::attributes::{
-    Access, AtomicOp, BinaryOp, CompareOp, DescriptorLayout, Half, Order, ProxyFence,
+    Access, AtomicOp, BinaryOp, CompareOp, DescriptorLayout, Half, Order, ProxyFence, ReductionOp,
     RegisterChange, Scope, Shuffle, Space, Special, UnaryOp, Vote, Wgmma,
 };
 use super::describe::{
@@ -169,16 +169,32 @@ operations! {
     Store(access: Access where limits::store) => "store",
         (access.space.address(), many(access.ty, access.vector)) -> (), Acts, Thread;
 
-    /// Reads a word of global memory and replaces it as one access that no other comes between.
-    /// Operands are the address and a value; the result is the old word.
+    /// Reads a value of 32 or 64 bits in memory and replaces it as one access that no other comes
+    /// between. Operands are the address, a multiple of the value's size, and a value; the result is
+    /// the old value.
     Atomic {
         /// The operation.
         op: AtomicOp,
+        /// State space.
+        space: Space,
         /// Memory order.
         order: Order where limits::ATOMIC_ORDERS,
         /// The threads that it synchronises with.
         scope: Scope,
-    } => "atomic", (U64, U32) -> (U32), Acts, Thread;
+    } => "atomic", (space.address(), T(op.types())) -> (T(op.types())), Acts, Thread;
+
+    /// Reads a value of 32 or 64 bits in memory and replaces it if it is the expected one, as one
+    /// access that no other comes between. Operands are the address, the expected value and the new
+    /// one; the result is the old value.
+    CompareExchange {
+        /// State space.
+        space: Space,
+        /// Memory order.
+        order: Order where limits::ATOMIC_ORDERS,
+        /// The threads that it synchronises with.
+        scope: Scope,
+    } => "compare_exchange", (space.address(), T(UNSIGNED), T(UNSIGNED)) -> (T(UNSIGNED)),
+        Acts, Thread;
 
     /// Adds values to consecutive elements of global memory, each atomically by itself, relaxed at
     /// GPU scope. Sums are rounded to nearest even; subnormal operands and sums become zero of the
@@ -357,6 +373,54 @@ operations! {
         /// Whether an L2 cache policy comes last.
         policy: bool,
     } => "tma_prefetch", (MapPtr, many(U32, *rank), optional(U64, *policy)) -> (), Acts, Thread;
+
+    /// Combines the elements of one box in shared memory with those of global memory, each
+    /// atomically by itself, relaxed at GPU scope, without the elements outside of the tensor.
+    /// Operands are as those of `TmaStore`. The reduction belongs to the thread's next bulk group.
+    TmaReduce {
+        /// How elements are combined.
+        op: ReductionOp,
+        /// Dimensions of the tensor map.
+        rank: u32 where limits::RANK,
+        /// Whether an L2 cache policy comes last.
+        policy: bool,
+    } => "tma_reduce", (MapPtr, Smem, many(U32, *rank), optional(U64, *policy)) -> (),
+        Effect::Bulk(BulkEffect::Store), Thread;
+
+    /// Starts the copy of consecutive bytes of global memory to shared memory, which completes them
+    /// on an mbarrier. Operands are the source, the destination, the mbarrier, the number of bytes,
+    /// the CTA mask of a multicast, and an L2 policy. Both addresses and the number are multiples of
+    /// 16. Every active thread starts a copy: elect one.
+    BulkLoad {
+        /// Whether a CTA mask follows.
+        multicast: bool,
+        /// Whether an L2 cache policy comes last.
+        policy: bool,
+    } => "bulk_load",
+        (U64, Smem, Smem, U32, optional(U32, *multicast), optional(U64, *policy)) -> (),
+        Acts, Thread;
+
+    /// Starts the copy of consecutive bytes from shared memory to global memory. Operands are the
+    /// destination, the source, the number of bytes, and an L2 policy. Both addresses and the number
+    /// are multiples of 16. The copy belongs to the thread's next bulk group.
+    BulkStore {
+        /// Whether an L2 cache policy comes last.
+        policy: bool,
+    } => "bulk_store", (U64, Smem, U32, optional(U64, *policy)) -> (),
+        Effect::Bulk(BulkEffect::Store), Thread;
+
+    /// Combines consecutive elements of shared memory with those of global memory, each atomically
+    /// by itself, relaxed at GPU scope. Operands are as those of `BulkStore`. The reduction belongs
+    /// to the thread's next bulk group.
+    BulkReduce {
+        /// How elements are combined.
+        op: ReductionOp,
+        /// Their type.
+        element: Element,
+        /// Whether an L2 cache policy comes last.
+        policy: bool,
+    } => "bulk_reduce", (U64, Smem, U32, optional(U64, *policy)) -> (),
+        Effect::Bulk(BulkEffect::Store), Thread;
 
     /// Closes the thread's bulk group of TMA stores.
     BulkCommit => "bulk_commit", () -> (), Effect::Bulk(BulkEffect::Commit), Thread;

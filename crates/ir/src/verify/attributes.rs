@@ -4,8 +4,8 @@
 use super::{Facts, Report, Rule};
 use crate::named::alternatives;
 use crate::{
-    AccId, Accumulator, Inst, MAX_SMEM_BYTES, Op, ParamKind, RegionKind, SwizzleMode,
-    TensorMapSpec, Type, ValueId, Wgmma,
+    AccId, Accumulator, Element, Inst, MAX_SMEM_BYTES, Op, ParamKind, ReductionOp, RegionKind,
+    SwizzleMode, TensorMapSpec, Type, ValueId, Wgmma,
 };
 
 pub(super) fn check(report: &mut Report<'_>, facts: &Facts) {
@@ -113,6 +113,12 @@ impl<'k> Check<'_, 'k> {
                 self.mbarrier(inst, 2);
             }
             Op::TmaStore { rank, .. } => self.copy(inst, *rank),
+            Op::TmaReduce { op, rank, .. } => {
+                self.copy(inst, *rank);
+                self.reduction(inst, *op);
+            }
+            Op::BulkLoad { .. } => self.mbarrier(inst, 2),
+            Op::BulkReduce { op, element, .. } => self.combines(inst, *op, *element, false),
             Op::TmaPrefetch { rank, .. } => self.box_rank(inst, *rank),
             Op::Wgmma(wgmma) => self.accumulators(inst, wgmma),
             Op::For => {
@@ -153,6 +159,7 @@ impl<'k> Check<'_, 'k> {
             | Op::Load(_)
             | Op::Store(_)
             | Op::Atomic { .. }
+            | Op::CompareExchange { .. }
             | Op::Reduce { .. }
             | Op::LoadElement(_)
             | Op::StoreElement(_)
@@ -176,6 +183,7 @@ impl<'k> Check<'_, 'k> {
             | Op::GridDependencyLaunch
             | Op::PrefetchLine
             | Op::PrefetchMap
+            | Op::BulkStore { .. }
             | Op::BulkCommit
             | Op::BulkWait { .. }
             | Op::WgmmaFence
@@ -268,6 +276,23 @@ impl<'k> Check<'_, 'k> {
                 format!("a box of rank {rank} of tensor map '{name}', which has rank {own}");
             self.report.at(Rule::Tma, inst.loc, message);
         }
+    }
+
+    /// A reduction of a box.
+    fn reduction(&mut self, inst: &Inst, op: ReductionOp) {
+        if let Some((_, spec)) = self.map_of(inst.args.first()) {
+            self.combines(inst, op, spec.element, true);
+        }
+    }
+
+    fn combines(&mut self, inst: &Inst, op: ReductionOp, element: Element, of_box: bool) {
+        if op.combines(element, of_box) {
+            return;
+        }
+        let possible = Element::ALL.into_iter().filter(|&other| op.combines(other, of_box));
+        let possible = alternatives(&possible.collect::<Vec<_>>());
+        let message = format!("the reduction {op} of {element} does not exist: use {possible}");
+        self.report.at(Rule::Tma, inst.loc, message);
     }
 
     /// A TMA copy, whose operands start with map and shared-memory address.

@@ -4,7 +4,6 @@ use std::collections::BTreeSet;
 
 use crate::kernels;
 use crate::support::{Ops, assemblers};
-use pgemm_ir::Op;
 use pgemm_ptx::{emit, emit_annotated};
 
 #[test]

@@ -7,9 +7,9 @@ use std::fmt::Write as _;
 
 use pgemm_ir::{
     ASource, AccId, Access, Accumulator, AtomicOp, BinaryOp, CompareOp, Constant, DescriptorLayout,
-    Element, Half, Kernel, Op, OperandMajor, Order, ParamId, ProxyFence, RegionId, RegisterChange,
-    Rule, Scope, Shuffle, Space, Special, SwizzleMode, Type, UnaryOp, ValueId, VerifyError, Vote,
-    WarpMma, Wgmma, verify,
+    Element, Half, Kernel, Op, OperandMajor, Order, ParamId, ProxyFence, ReductionOp, RegionId,
+    RegisterChange, Rule, Scope, Shuffle, Space, Special, SwizzleMode, Type, UnaryOp, ValueId,
+    VerifyError, Vote, WarpMma, Wgmma, verify,
 };
 use pgemm_ptx::emit;
 
@@ -107,7 +107,14 @@ fn operations() -> Vec<Op> {
     }
     for (order, scope) in product(&Order::ALL, &Scope::ALL) {
         ops.push(Op::Fence(order, scope));
-        ops.extend(AtomicOp::ALL.map(|op| Op::Atomic { op, order, scope }));
+        let (space, add) = (Space::Global, AtomicOp::Add);
+        ops.push(Op::Atomic { op: add, space, order, scope });
+        ops.push(Op::CompareExchange { space, order, scope });
+    }
+    for space in Space::ALL {
+        let (order, scope) = (Order::AcquireRelease, Scope::Cta);
+        ops.extend(AtomicOp::ALL.map(|op| Op::Atomic { op, space, order, scope }));
+        ops.push(Op::CompareExchange { space, order, scope });
     }
     for scope in Scope::ALL {
         ops.extend([Op::FenceMapRelease(scope), Op::FenceMapAcquire(scope)]);
@@ -122,6 +129,16 @@ fn operations() -> Vec<Op> {
     for (rank, policy) in product(&[1, 2, 3, 4, 5], &[false, true]) {
         ops.extend([false, true].map(|multicast| Op::TmaLoad { rank, multicast, policy }));
         ops.extend([Op::TmaStore { rank, policy }, Op::TmaPrefetch { rank, policy }]);
+        ops.extend(ReductionOp::ALL.map(|op| Op::TmaReduce { op, rank, policy }));
+    }
+    for policy in [false, true] {
+        ops.extend([false, true].map(|multicast| Op::BulkLoad { multicast, policy }));
+        ops.push(Op::BulkStore { policy });
+        for (op, element) in product(&ReductionOp::ALL, &Element::ALL) {
+            if op.combines(element, false) {
+                ops.push(Op::BulkReduce { op, element, policy });
+            }
+        }
     }
     ops.extend(wgmmas());
     ops.retain(|op| op.attribute_errors().is_empty());
@@ -191,7 +208,8 @@ fn form(op: &Op, t: Type) -> Option<Form> {
         Op::Store(access) => {
             ([vec![access.space.address()], many(access.ty, access.vector)].concat(), vec![])
         }
-        Op::Atomic { .. } => (vec![U64, U32], vec![U32]),
+        Op::Atomic { space, .. } => (vec![space.address(), t], vec![t]),
+        Op::CompareExchange { space, .. } => (vec![space.address(), t, t], vec![t]),
         Op::Reduce { vector } => ([vec![U64], many(F32, *vector)].concat(), vec![]),
         Op::LoadElement(_) => (vec![U64], vec![F32]),
         Op::StoreElement(_) => (vec![U64, F32], vec![]),
@@ -213,13 +231,24 @@ fn form(op: &Op, t: Type) -> Option<Form> {
             operands.extend(policy.then_some(U64));
             (operands, vec![])
         }
-        Op::TmaStore { rank, policy } => {
+        Op::TmaStore { rank, policy } | Op::TmaReduce { rank, policy, .. } => {
             let mut operands = [vec![MapPtr, Smem], many(U32, *rank)].concat();
             operands.extend(policy.then_some(U64));
             (operands, vec![])
         }
         Op::TmaPrefetch { rank, policy } => {
             let mut operands = [vec![MapPtr], many(U32, *rank)].concat();
+            operands.extend(policy.then_some(U64));
+            (operands, vec![])
+        }
+        Op::BulkLoad { multicast, policy } => {
+            let mut operands = vec![U64, Smem, Smem, U32];
+            operands.extend(multicast.then_some(U32));
+            operands.extend(policy.then_some(U64));
+            (operands, vec![])
+        }
+        Op::BulkStore { policy } | Op::BulkReduce { policy, .. } => {
+            let mut operands = vec![U64, Smem, U32];
             operands.extend(policy.then_some(U64));
             (operands, vec![])
         }
