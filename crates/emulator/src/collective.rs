@@ -92,7 +92,9 @@ impl Emulator<'_> {
         self.whole_warp(warp, at, collective.what())?;
         let (values, amounts) = (warp.all(program, value), warp.all(program, amount));
         let results = collective.results(&values, &amounts);
-        warp.set_all(dest, |lane| results[lane]);
+        for (lane, result) in results.into_iter().enumerate() {
+            warp.set(dest, lane, result);
+        }
         Ok(())
     }
 }
