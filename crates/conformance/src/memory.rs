@@ -92,6 +92,39 @@ fn bulk_load() -> Case {
     })
 }
 
+/// Asynchronous copies of so many bytes by each thread, which read as many of them as `size` says.
+/// The thread's neighbour reads them.
+fn copy_async(bytes: u32, by_mbarrier: bool) -> Case {
+    let how = if by_mbarrier { "counted by an mbarrier" } else { "in groups" };
+    let name = format!("copy_async of {bytes} bytes {how}");
+    Case::with_addresses::<U32, U32>(&name, EXACT, 8, move |b, [input, output], [x, ..]| {
+        let kind = RegionKind::Data(Element::F32);
+        let tile = b.smem_address(b.region("tile", kind, SmemRequest::whole(16 * 128, 128)));
+        let full = b.smem_address(b.region("full", RegionKind::Mbarrier, SmemRequest::whole(8, 8)));
+        let thread = b.special(Special::Thread);
+        b.if_(thread.eq(0), || full.mbarrier_init(128));
+        b.sync_cta();
+        // Every fourth thread fills with zeros.
+        let size = (x & 3).eq(0).select(0u32, (x >> 2u32) % (bytes + 1));
+        b.copy_async(bytes, input.byte_offset(thread * bytes), tile.offset(thread * bytes), size);
+        if by_mbarrier {
+            full.mbarrier_arrive_after_copies();
+            full.mbarrier_wait(0);
+        } else {
+            b.copy_commit();
+            b.copy_wait(0);
+            b.sync_cta();
+        }
+        let neighbour = tile.offset((thread ^ 1) * bytes);
+        let mut sum = b.constant(0u32);
+        for at in (0..bytes).step_by(4) {
+            let [word] = b.load_shared::<U32, 1>(neighbour.offset(at));
+            sum = (sum << 1u32) ^ word;
+        }
+        b.store_global(output, [sum]);
+    })
+}
+
 /// A bulk store of 16 bytes by each thread, and a bulk reduction into the same bytes.
 fn bulk_reduce<T: Scalar>(
     element: Element,
@@ -138,6 +171,9 @@ pub(crate) fn cases() -> Vec<Case> {
         vec![exchange::<U32>(|a| !a), exchange::<U64>(|a| !a), histogram(), bulk_load()],
     ]
     .concat();
+    for bytes in [4, 8, 16] {
+        cases.extend([false, true].map(|by_mbarrier| copy_async(bytes, by_mbarrier)));
+    }
     for op in ReductionOp::ALL {
         cases.push(bulk_reduce::<S32>(Element::S32, op, |a| a));
         cases.push(bulk_reduce::<ty::B32>(Element::F16, op, finite));

@@ -66,7 +66,7 @@ fn mask(holds: impl Fn(usize) -> bool) -> u32 {
     (0..LANES).fold(0, |mask, lane| mask | u32::from(holds(lane)) << lane)
 }
 
-/// The lane that a lane reads (PTX ISA, "shfl.sync"). Of an amount, the lowest five bits count.
+/// The lane that a lane reads: see [`Shuffle`]. Of an amount, the lowest five bits count.
 fn source(shuffle: Shuffle, width: usize, lane: usize, amount: u32) -> usize {
     let amount = (amount & 31) as usize;
     let (first, own) = (lane - lane % width, lane % width);
@@ -74,7 +74,7 @@ fn source(shuffle: Shuffle, width: usize, lane: usize, amount: u32) -> usize {
         Shuffle::Index => Some(amount % width),
         Shuffle::Up => own.checked_sub(amount),
         Shuffle::Down => Some(own + amount),
-        Shuffle::Xor => Some(own ^ amount),
+        Shuffle::Xor => Some(own ^ amount % width),
     };
     other.filter(|&other| other < width).map_or(lane, |other| first + other)
 }
@@ -112,8 +112,7 @@ mod tests {
         assert_eq!(lanes(Shuffle::Up, 4, 1), [0, 0, 1, 2, 4, 4, 5, 6]);
         assert_eq!(lanes(Shuffle::Down, 4, 2), [2, 3, 2, 3, 6, 7, 6, 7]);
         assert_eq!(lanes(Shuffle::Xor, 4, 3), [3, 2, 1, 0, 7, 6, 5, 4]);
-        // Out of the group: the own value.
-        assert_eq!(lanes(Shuffle::Xor, 4, 4), [0, 1, 2, 3, 4, 5, 6, 7]);
+        assert_eq!(lanes(Shuffle::Xor, 4, 5), [1, 0, 3, 2, 5, 4, 7, 6]);
         assert_eq!(lanes(Shuffle::Down, 32, 32), [0, 1, 2, 3, 4, 5, 6, 7]);
     }
 }

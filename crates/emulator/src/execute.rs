@@ -162,6 +162,21 @@ impl Emulator<'_> {
             Step::TmaPrefetch { map, coordinates } => {
                 self.tma_prefetch(program, warp, at, *map, *coordinates as usize)?;
             }
+            Step::CopyAsync { bytes, args } => {
+                return self.copy_async(program, warp, at, *bytes, *args);
+            }
+            Step::CopyCommit => {
+                self.whole_warp(warp, at, "closes a group of copies")?;
+                Self::copy_commit(warp);
+            }
+            Step::CopyWait { pending } => {
+                self.whole_warp(warp, at, "waits for its copies")?;
+                return self.copy_wait(warp, *pending);
+            }
+            Step::CopyArrive { address } => {
+                self.whole_warp(warp, at, "arrives after its copies")?;
+                return self.copy_arrive(program, warp, at, *address);
+            }
             Step::BulkCommit => self.bulk_commit(warp),
             Step::BulkWait { pending, read } => return self.bulk_wait(warp, *pending, *read),
 

@@ -424,6 +424,12 @@ impl Flatten<'_> {
             Op::BulkReduce { op, element, .. } => bulk_store(Some((*op, *element))),
             // No value changes, so only the number of dimensions is checked.
             Op::TmaPrefetch { rank, .. } => Step::TmaPrefetch { map: arg(0), coordinates: *rank },
+            Op::CopyAsync { bytes } => {
+                Step::CopyAsync { bytes: *bytes, args: [arg(0), arg(1), arg(2)] }
+            }
+            Op::CopyCommit => Step::CopyCommit,
+            Op::CopyWait { pending } => Step::CopyWait { pending: *pending },
+            Op::CopyArrive => Step::CopyArrive { address: arg(0) },
             Op::BulkCommit => Step::BulkCommit,
             Op::BulkWait { pending, read } => Step::BulkWait { pending: *pending, read: *read },
             Op::WgmmaFence => Step::WgmmaFence,

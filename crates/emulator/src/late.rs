@@ -69,6 +69,10 @@ fn may_stay(program: &Program, warp: &Warp) -> bool {
         | Step::BulkLoad(_)
         | Step::BulkStore { .. }
         | Step::TmaPrefetch { .. }
+        | Step::CopyAsync { .. }
+        | Step::CopyCommit
+        | Step::CopyWait { .. }
+        | Step::CopyArrive { .. }
         | Step::BulkCommit
         | Step::BulkWait { .. }
         | Step::WgmmaFence

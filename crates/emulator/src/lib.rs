@@ -11,6 +11,7 @@ mod barrier;
 mod bulk;
 mod clock;
 mod collective;
+mod copies;
 mod deadlock;
 mod diagnosis;
 mod error;

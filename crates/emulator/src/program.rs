@@ -231,6 +231,18 @@ pub(crate) enum Step {
         map: Slot,
         coordinates: u32,
     },
+    CopyAsync {
+        bytes: u32,
+        /// Destination, source, and bytes of the source.
+        args: [Slot; 3],
+    },
+    CopyCommit,
+    CopyWait {
+        pending: u32,
+    },
+    CopyArrive {
+        address: Slot,
+    },
     BulkCommit,
     BulkWait {
         pending: u32,
@@ -320,6 +332,7 @@ impl Step {
                 args.iter_mut().for_each(|arg| visit(arg, false));
                 visit(dest, true);
             }
+            Step::CopyAsync { args, .. } => args.iter_mut().for_each(|arg| visit(arg, false)),
             Step::Collective { args, dest, .. } => {
                 args.iter_mut().for_each(|arg| visit(arg, false));
                 visit(dest, true);
@@ -364,6 +377,7 @@ impl Step {
             | Step::MbarrierArrive { address }
             | Step::MbarrierArriveExpect { address, .. }
             | Step::MbarrierArriveCluster { address }
+            | Step::CopyArrive { address }
             | Step::PrefetchLine { address } => visit(address, false),
             Step::MbarrierWait { address, parity } => {
                 visit(address, false);
@@ -415,6 +429,8 @@ impl Step {
             | Step::ClusterWait
             | Step::WarpSync
             | Step::GridDependencyWait
+            | Step::CopyCommit
+            | Step::CopyWait { .. }
             | Step::BulkCommit
             | Step::BulkWait { .. }
             | Step::WgmmaFence

@@ -195,16 +195,31 @@ fn rounded(ty: Type, out: &mut [u64], a: &[u64], f: fn(f32) -> f32, wide: fn(f64
     }
 }
 
-/// See [`pgemm_ir::Op::Convert`]. Conversions of Rust round, truncate and saturate in the same way.
+/// See [`pgemm_ir::Op::Convert`]. Conversions of Rust round, truncate and saturate in the same way,
+/// but their NaN always becomes 0.
 fn convert(from: Type, to: Type, a: &[u64], out: &mut [u64]) {
+    let nan = |a: u64| match from {
+        Type::F32 => to == Type::U64 && float(a).is_nan(),
+        Type::F64 => to != Type::F32 && double(a).is_nan(),
+        _ => false,
+    };
+    let highest = 1 << if to == Type::U64 { 63 } else { 31 };
     match (from, to) {
         (Type::F32, Type::U32) => each1(out, a, |a| (float(a) as u32).into()),
         (Type::F32, Type::S32) => each1(out, a, |a| word(float(a) as i32)),
-        (Type::F32, Type::U64) => each1(out, a, |a| float(a) as u64),
+        (Type::F32, Type::U64) => {
+            each1(out, a, |a| if nan(a) { highest } else { float(a) as u64 });
+        }
         (Type::F32, _) => each1(out, a, |a| f64::from(float(a)).to_bits()),
-        (Type::F64, Type::U32) => each1(out, a, |a| (double(a) as u32).into()),
-        (Type::F64, Type::S32) => each1(out, a, |a| word(double(a) as i32)),
-        (Type::F64, Type::U64) => each1(out, a, |a| double(a) as u64),
+        (Type::F64, Type::U32) => {
+            each1(out, a, |a| if nan(a) { highest } else { (double(a) as u32).into() });
+        }
+        (Type::F64, Type::S32) => {
+            each1(out, a, |a| if nan(a) { highest } else { word(double(a) as i32) });
+        }
+        (Type::F64, Type::U64) => {
+            each1(out, a, |a| if nan(a) { highest } else { double(a) as u64 });
+        }
         (Type::F64, _) => each1(out, a, |a| bits(double(a) as f32)),
         (Type::S32, Type::F32) => each1(out, a, |a| bits(signed(a) as f32)),
         (Type::S32, Type::F64) => each1(out, a, |a| f64::from(signed(a)).to_bits()),

@@ -263,6 +263,34 @@ impl KernelBuilder {
         self.effect(op, args);
     }
 
+    /// Starts the copy of `bytes` (4, 8 or 16) bytes of global memory to shared memory by each
+    /// active thread. Only the first `size` bytes of the source are read, and zeros follow them: 0
+    /// fills with zeros and reads nothing. Both addresses are multiples of `bytes`.
+    #[track_caller]
+    pub fn copy_async<'k>(
+        &'k self,
+        bytes: u32,
+        source: Val<'k, ty::U64>,
+        destination: Val<'k, ty::Smem>,
+        size: impl IntoVal<'k, ty::U32>,
+    ) {
+        let size = size.into_val(self);
+        self.effect(Op::CopyAsync { bytes }, vec![destination.id, source.id, size.id]);
+    }
+
+    /// Closes the group of the asynchronous copies that the warp has started. The whole warp.
+    #[track_caller]
+    pub fn copy_commit(&self) {
+        self.effect(Op::CopyCommit, vec![]);
+    }
+
+    /// Waits until at most `pending` of the warp's latest groups of asynchronous copies are
+    /// unfinished. A thread then sees its own copies; others need a barrier too. The whole warp.
+    #[track_caller]
+    pub fn copy_wait(&self, pending: u32) {
+        self.effect(Op::CopyWait { pending }, vec![]);
+    }
+
     /// `ldmatrix`: loads `N` (1, 2 or 4) 8×8 matrices of 16-bit elements. Lanes `8i..8i+8` give the
     /// row addresses of matrix `i`. With `transpose`, rows become columns.
     #[track_caller]

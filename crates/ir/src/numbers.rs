@@ -17,14 +17,15 @@ macro_rules! conversions {
 }
 
 conversions! {
-    "The number as an unsigned integer. A fraction is dropped, the nearest end of the range replaces \
-     a number beyond it, and 0 replaces NaN. To keep the bits, use `bits`."
+    "The number as an unsigned integer. A fraction is dropped, and the nearest end of the range \
+     replaces a number beyond it. NaN becomes what [`Op::Convert`] says. To keep the bits, use `bits`."
     to_u32 -> U32: F32 F64;
-    "The number as a signed integer. A fraction is dropped, the nearest end of the range replaces a \
-     number beyond it, and 0 replaces NaN. To keep the bits, use `bits`."
+    "The number as a signed integer. A fraction is dropped, and the nearest end of the range \
+     replaces a number beyond it. NaN becomes what [`Op::Convert`] says. To keep the bits, use `bits`."
     to_s32 -> S32: F32 F64;
     "The number as an integer of 64 bits. Signed integers are sign-extended. A fraction is dropped, \
-     the nearest end of the range replaces a float beyond it, and 0 replaces NaN."
+     and the nearest end of the range replaces a float beyond it. NaN becomes what [`Op::Convert`] \
+     says."
     to_u64 -> U64: U32 S32 F32 F64;
     "The nearest binary32; ties go to even. To keep the bits, use `as_f32`."
     to_f32 -> F32: U32 S32 U64 F64;

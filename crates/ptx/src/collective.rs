@@ -4,7 +4,7 @@ use pgemm_ir::{BinaryOp, Inst, Shuffle, Type, Vote};
 
 use crate::EmitError;
 use crate::emitter::{Emitter, ptx};
-use crate::operand::Class;
+use crate::operand::{Class, Operand};
 
 /// The member mask of a whole warp.
 const WARP: &str = "0xffffffff";
@@ -44,7 +44,16 @@ impl Emitter<'_> {
         let last = if shuffle == Shuffle::Up { 0 } else { 31 };
         let group = (32 - width) << 8 | last;
         let value = self.register(inst, value)?;
-        let amount = self.read(inst, amount)?;
+        let amount = match (shuffle, self.operand(inst, amount)?) {
+            // The instruction would read lanes of the groups below.
+            (Shuffle::Xor, Operand::Immediate(bits)) => (bits as u32 % width).to_string(),
+            (Shuffle::Xor, _) if width < 32 => {
+                let (amount, rest) = (self.read(inst, amount)?, self.scratch(Class::B32));
+                ptx!(self, "and.b32 {rest}, {amount}, {}", width - 1);
+                rest.to_string()
+            }
+            _ => self.read(inst, amount)?,
+        };
         let opcode = format!("shfl.sync.{mode}.b32");
         if ty.bytes() != Some(8) {
             let result = self.define_result(inst)?;

@@ -356,6 +356,11 @@ impl<'k> Emitter<'k> {
             Op::LoadMatrix { count, transpose } => self.load_matrix(inst, *count, *transpose),
             Op::StoreMatrix { count, transpose } => self.store_matrix(inst, *count, *transpose),
 
+            Op::CopyAsync { bytes } => self.copy_async(inst, *bytes),
+            Op::CopyCommit => self.plain(inst, "cp.async.commit_group"),
+            Op::CopyWait { pending } => self.plain(inst, &format!("cp.async.wait_group {pending}")),
+            Op::CopyArrive => self.copy_arrive(inst),
+
             Op::MbarrierInit { count } => self.mbarrier_init(inst, *count),
             Op::MbarrierArrive => self.mbarrier_arrive(inst),
             Op::MbarrierArriveExpect { bytes } => self.mbarrier_arrive_expect(inst, *bytes),

@@ -157,6 +157,23 @@ impl Emitter<'_> {
         Ok(())
     }
 
+    pub(crate) fn copy_async(&mut self, inst: &Inst, bytes: u32) -> Result<(), EmitError> {
+        let [to, from, size] = self.args(inst)?;
+        let (to, from) = (self.address(inst, to)?, self.address(inst, from)?);
+        let size = self.read(inst, size)?;
+        // Only copies of 16 bytes can leave the first-level cache out.
+        let cache = if bytes == 16 { "cg" } else { "ca" };
+        ptx!(self, "cp.async.{cache}.shared::cta.global [{to}], [{from}], {bytes}, {size}");
+        Ok(())
+    }
+
+    pub(crate) fn copy_arrive(&mut self, inst: &Inst) -> Result<(), EmitError> {
+        let [barrier] = self.args(inst)?;
+        let barrier = self.address(inst, barrier)?;
+        ptx!(self, "cp.async.mbarrier.arrive.noinc.shared::cta.b64 [{barrier}]");
+        Ok(())
+    }
+
     pub(crate) fn reduce(&mut self, inst: &Inst, vector: u32) -> Result<(), EmitError> {
         let (address, values) = self.address_and_values(inst, vector)?;
         let address = self.address(inst, address)?;

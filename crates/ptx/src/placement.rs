@@ -353,10 +353,12 @@ fn is_address(op: &Op, index: usize) -> bool {
         | Op::MbarrierArriveExpect { .. }
         | Op::MbarrierArriveCluster
         | Op::MbarrierWait
+        | Op::CopyArrive
         | Op::PrefetchLine => index == 0,
         Op::TmaLoad { .. } => index == 1 || index == 2,
         Op::TmaStore { .. } | Op::TmaReduce { .. } => index == 1,
         Op::BulkLoad { .. } => index <= 2,
+        Op::CopyAsync { .. } => index <= 1,
         Op::BulkStore { .. } | Op::BulkReduce { .. } => index <= 1,
         _ => false,
     }

@@ -38,8 +38,9 @@ fn combined(op: ReductionOp, element: Element, old: &[u8], new: &[u8]) -> Vec<u8
             let value = match op {
                 // A sum of binary32 has more than twice the bits, so that it is rounded once.
                 ReductionOp::Add => a + b,
-                ReductionOp::Min if b < a => b,
-                ReductionOp::Max if b > a => b,
+                // −0 is smaller than +0.
+                ReductionOp::Min if b.total_cmp(&a).is_lt() => b,
+                ReductionOp::Max if b.total_cmp(&a).is_gt() => b,
                 ReductionOp::Min | ReductionOp::Max => a,
             };
             number::round(element, value).to_le_bytes()[..element.bytes() as usize].to_vec()

@@ -298,9 +298,8 @@ fn operations_on_one_value_and_conversions_do_as_ptx_says() {
     convert(Type::U64, Type::F64, &|a| (a as f64).to_bits());
     convert(Type::F32, Type::F64, &|a| f64::from(f32::from_bits(a as u32)).to_bits());
     convert(Type::F64, Type::F32, &|a| narrow(f64::from_bits(a) as f32));
-    // The fraction is dropped, ends of the range replace numbers beyond it, and 0 replaces NaN.
+    // The fraction is dropped, and ends of the range replace numbers beyond it.
     let whole = |value: f64, least: f64, most: f64| match value {
-        _ if value.is_nan() => 0,
         _ if value >= most => most as i128 - i128::from(most > 1e19),
         _ => value.max(least) as i128,
     };
@@ -310,9 +309,18 @@ fn operations_on_one_value_and_conversions_do_as_ptx_says() {
             Type::F32 => f64::from(f32::from_bits(bits as u32)),
             _ => f64::from_bits(bits),
         };
-        convert(from, Type::U32, &|a| whole(number(a), 0.0, unsigned) as u64);
-        convert(from, Type::S32, &|a| low(whole(number(a), signed.0, signed.1) as i32));
-        convert(from, Type::U64, &|a| whole(number(a), 0.0, 2f64.powi(64)) as u64);
+        // As an H200 does.
+        let nan = |bits: u64, by: u64| number(bits).is_nan().then_some(by);
+        let word = if from == Type::F32 { 0 } else { 1 << 31 };
+        convert(from, Type::U32, &|a| {
+            nan(a, word).unwrap_or_else(|| whole(number(a), 0.0, unsigned) as u64)
+        });
+        convert(from, Type::S32, &|a| {
+            nan(a, word).unwrap_or_else(|| low(whole(number(a), signed.0, signed.1) as i32))
+        });
+        convert(from, Type::U64, &|a| {
+            nan(a, 1 << 63).unwrap_or_else(|| whole(number(a), 0.0, 2f64.powi(64)) as u64)
+        });
     }
 
     let fused = |w: &mut Writer, args: [ValueId; 3], ty| w.op(Op::Fma, &args, ty);

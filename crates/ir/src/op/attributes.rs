@@ -140,7 +140,8 @@ named! {
 
 named! {
     /// Which lane a shuffle reads, given an amount. Lanes are counted inside of the shuffle's group.
-    /// Where there is no such lane in the group, a lane reads its own value.
+    /// Where there is no such lane in the group, a lane reads its own value. The lowest five bits of
+    /// an amount count.
     pub enum Shuffle {
         /// The lane of this number. Only the amount's remainder by the width counts.
         Index = "index",
@@ -148,7 +149,8 @@ named! {
         Up = "up",
         /// The lane that is higher by the amount.
         Down = "down",
-        /// The lane whose number is the own one, exclusive-or the amount.
+        /// The lane whose number is the own one, exclusive-or the amount. Only the amount's remainder
+        /// by the width counts.
         Xor = "xor",
     }
 }

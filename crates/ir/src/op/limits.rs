@@ -82,6 +82,9 @@ pub(super) const MATRICES: OneOf<u32> = OneOf(&[1, 2, 4]);
 /// Bytes of a narrow access.
 pub(super) const NARROW_BYTES: OneOf<u32> = OneOf(&[1, 2]);
 
+/// Bytes of an asynchronous copy (PTX ISA, "cp.async").
+pub(super) const COPY_BYTES: OneOf<u32> = OneOf(&[4, 8, 16]);
+
 /// Dimensions of a tensor map.
 pub(super) const RANK: Steps = Steps { least: 1, most: 5, step: 1 };
 

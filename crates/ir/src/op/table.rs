@@ -74,8 +74,9 @@ operations! {
 
     /// The same number in another type: among `U32`, `S32`, `U64`, `F32` and `F64`. `U32` and `S32`
     /// become `U64` by zero or sign extension, and `U64` becomes one of them by truncation. A float
-    /// that becomes an integer loses its fraction, the nearest end of the range replaces a number
-    /// beyond it, and 0 replaces NaN. Numbers become floats by rounding to nearest even.
+    /// that becomes an integer loses its fraction, and the nearest end of the range replaces a number
+    /// beyond it. A NaN of `F32` becomes the `U32` or `S32` 0, and the highest bit alone replaces
+    /// every other NaN (observed on an H200). Numbers become floats by rounding to nearest even.
     Convert(to: Type) => "convert", (T(converts_to(*to))) -> (*to), Pure, Thread;
 
     /// The same bits in another type: among `U32`, `S32`, `F32`, `B32`, or between `U64` and `F64`.
@@ -247,6 +248,31 @@ operations! {
         /// Whether the 8×8 matrices are transposed.
         transpose: bool,
     } => "store_matrix", (Smem, many(B32, *count)) -> (), Acts, Warp;
+
+    // Copies by threads
+
+    /// Starts the copy of `bytes` bytes of global memory to shared memory (`cp.async`), through the
+    /// generic proxy. Operands are the destination, the source, and how many bytes of the source are
+    /// read; zeros follow them. Both addresses are multiples of `bytes`. Nothing is read from the
+    /// source if the number is 0.
+    CopyAsync {
+        /// Bytes.
+        bytes: u32 where limits::COPY_BYTES,
+    } => "copy_async", (Smem, U64, U32) -> (), Acts, Thread;
+
+    /// Closes the group of the copies that the threads of the warp have started since the last one.
+    CopyCommit => "copy_commit", () -> (), Acts, Warp;
+
+    /// Waits until at most `pending` of the latest groups of copies are unfinished. A thread then
+    /// sees its own copies; others need a barrier too.
+    CopyWait {
+        /// Groups that may remain in flight.
+        pending: u32,
+    } => "copy_wait", () -> (), Acts, Warp;
+
+    /// One arrival of each thread of the warp at an mbarrier, when all copies that the thread has
+    /// started so far are complete.
+    CopyArrive => "copy_arrive", (Smem) -> (), Acts, Warp;
 
     // Barriers and fences
 

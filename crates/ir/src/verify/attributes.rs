@@ -107,6 +107,7 @@ impl<'k> Check<'_, 'k> {
             Op::MbarrierInit { .. }
             | Op::MbarrierArrive
             | Op::MbarrierArriveExpect { .. }
+            | Op::CopyArrive
             | Op::MbarrierWait => self.mbarrier(inst, 0),
             Op::TmaLoad { rank, .. } => {
                 self.copy(inst, *rank);
@@ -183,6 +184,9 @@ impl<'k> Check<'_, 'k> {
             | Op::GridDependencyLaunch
             | Op::PrefetchLine
             | Op::PrefetchMap
+            | Op::CopyAsync { .. }
+            | Op::CopyCommit
+            | Op::CopyWait { .. }
             | Op::BulkStore { .. }
             | Op::BulkCommit
             | Op::BulkWait { .. }

@@ -59,6 +59,9 @@ fn operations() -> Vec<Op> {
         Op::GridDependencyLaunch,
         Op::PrefetchLine,
         Op::PrefetchMap,
+        Op::CopyCommit,
+        Op::CopyWait { pending: 1 },
+        Op::CopyArrive,
         Op::BulkCommit,
         Op::WgmmaFence,
         Op::WgmmaCommit,
@@ -120,6 +123,7 @@ fn operations() -> Vec<Op> {
         ops.extend([Op::FenceMapRelease(scope), Op::FenceMapAcquire(scope)]);
     }
     ops.extend([1, 2, 4].map(|vector| Op::Reduce { vector }));
+    ops.extend([4, 8, 16].map(|bytes| Op::CopyAsync { bytes }));
     for (count, transpose) in product(&[1, 2, 4], &[false, true]) {
         ops.push(Op::LoadMatrix { count, transpose });
         ops.push(Op::StoreMatrix { count, transpose });
@@ -220,6 +224,8 @@ fn form(op: &Op, t: Type) -> Option<Form> {
         Op::MbarrierInit { .. } | Op::MbarrierArrive | Op::MbarrierArriveExpect { .. } => {
             (vec![Smem], vec![])
         }
+        Op::CopyAsync { .. } => (vec![Smem, U64, U32], vec![]),
+        Op::CopyArrive => (vec![Smem], vec![]),
         Op::MbarrierArriveCluster => (vec![ClusterSmem], vec![]),
         Op::MbarrierWait => (vec![Smem, U32], vec![]),
         Op::FenceMapAcquire(_) | Op::PrefetchMap => (vec![MapPtr], vec![]),
@@ -270,6 +276,8 @@ fn form(op: &Op, t: Type) -> Option<Form> {
         | Op::ClusterWait
         | Op::GridDependencyWait
         | Op::GridDependencyLaunch
+        | Op::CopyCommit
+        | Op::CopyWait { .. }
         | Op::BulkCommit
         | Op::BulkWait { .. }
         | Op::WgmmaFence
