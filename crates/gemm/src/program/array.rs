@@ -57,6 +57,14 @@ impl<T: Pod> DeviceArray<T> {
         Ok(values)
     }
 
+    /// Enqueues a copy of all elements of another array of the same length.
+    ///
+    /// # Errors
+    /// [`Error::DeviceRange`] if this array is shorter, and [`Error::Driver`] if the copy fails.
+    pub fn copy_from(&mut self, source: &Self, stream: StreamRef<'_>) -> Result<()> {
+        self.buffer.copy_from_device(0, &source.buffer, 0, source.buffer.bytes(), stream)
+    }
+
     /// Number of elements.
     pub fn len(&self) -> usize {
         self.len
