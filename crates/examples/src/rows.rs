@@ -15,6 +15,9 @@ const VECTOR: u32 = 8;
 /// The most columns that the registers of a CTA hold.
 pub const MAX_COLUMNS: u32 = 8192;
 
+/// The elements of one load.
+pub type Vector<'k> = [Val<'k, F32>; VECTOR as usize];
+
 /// A row of bf16 in the registers of a CTA.
 pub struct Row<'k> {
     b: &'k KernelBuilder,
@@ -23,7 +26,7 @@ pub struct Row<'k> {
     offset: Val<'k, U64>,
     thread: Val<'k, U32>,
     /// By load of the thread: the elements.
-    pub values: Vec<[Val<'k, F32>; VECTOR as usize]>,
+    pub values: Vec<Vector<'k>>,
     scratch: Val<'k, Smem>,
     reductions: std::cell::Cell<u32>,
 }
@@ -78,34 +81,36 @@ impl<'k> Row<'k> {
         (vector, ((i + 1) * THREADS > vectors).then(|| vector.lt(vectors)))
     }
 
-    /// Loads a row of bf16 in the same places as this one's elements.
-    fn load(&self, first: Val<'k, U64>, outside: f32) -> Vec<[Val<'k, F32>; VECTOR as usize]> {
+    /// Loads a thread's part of a row of bf16 that begins at `first`.
+    fn load(&self, first: Val<'k, U64>, outside: f32) -> Vec<Vector<'k>> {
         let count = self.columns.div_ceil(THREADS * VECTOR);
-        let words: Vec<_> = (0..count)
-            .map(|i| {
-                let (vector, inside) = self.vector(i);
-                // Beyond the row, the first vector is loaded and not used.
-                let vector = inside.map_or(vector, |inside| inside.select(vector, 0));
-                let words: [Val<'k, B32>; 4] =
-                    self.b.load_global_once(first.byte_offset(vector * 16));
-                (words, inside)
-            })
+        // All loads are in flight before the first is used.
+        let words: Vec<[Val<'k, B32>; 4]> = (0..count)
+            .map(|i| self.b.load_global_once(first.byte_offset(self.place(i) * 16)))
             .collect();
-        words
-            .into_iter()
-            .map(|(words, inside)| {
-                let values = words.map(|word| word.unpack(Element::Bf16));
-                std::array::from_fn(|i| {
-                    let value = values[i / 2][i % 2];
-                    inside.map_or(value, |inside| inside.select(value, outside))
-                })
-            })
-            .collect()
+        (0..).zip(words).map(|(i, words)| self.unpack(i, words, outside)).collect()
     }
 
-    /// The elements of a vector of `columns` bf16, in the places of the row's.
-    pub fn load_vector(&self, address: Val<'k, U64>) -> Vec<[Val<'k, F32>; VECTOR as usize]> {
-        self.load(address, 0.0)
+    /// The elements in the place of the thread's vector `i` of `columns` bf16 that all rows share.
+    pub fn load_vector(&self, first: Val<'k, U64>, i: u32) -> Vector<'k> {
+        let words = self.b.load_global(first.byte_offset(self.place(i) * 16));
+        self.unpack(i, words, 0.0)
+    }
+
+    /// The vector that is loaded as the thread's vector `i`. Beyond the row, the first one is loaded
+    /// and not used.
+    fn place(&self, i: u32) -> Val<'k, U32> {
+        let (vector, inside) = self.vector(i);
+        inside.map_or(vector, |inside| inside.select(vector, 0))
+    }
+
+    fn unpack(&self, i: u32, words: [Val<'k, B32>; 4], outside: f32) -> Vector<'k> {
+        let (_, inside) = self.vector(i);
+        let values = words.map(|word| word.unpack(Element::Bf16));
+        std::array::from_fn(|i| {
+            let value = values[i / 2][i % 2];
+            inside.map_or(value, |inside| inside.select(value, outside))
+        })
     }
 
     /// Reduces a value of each thread over the CTA. All threads get the result.
