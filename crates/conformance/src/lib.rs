@@ -8,11 +8,13 @@ mod functions;
 mod lanes;
 mod memory;
 mod operands;
+mod products;
 
 pub use case::{Case, Closeness, Mismatch};
 pub use operands::operands;
 
 /// Every kernel.
 pub fn cases() -> Vec<Case> {
-    [arithmetic::cases(), functions::cases(), lanes::cases(), memory::cases()].concat()
+    [arithmetic::cases(), functions::cases(), lanes::cases(), memory::cases(), products::cases()]
+        .concat()
 }
