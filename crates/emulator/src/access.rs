@@ -110,12 +110,26 @@ impl Emulator<'_> {
                 format!("{} is not a multiple of {bytes} bytes", self.memory.describe(address));
             return Err(self.fault(ReportKind::Misaligned, message, at, what));
         }
-        if write && !self.memory.writable(place) {
+        if !write {
+            return self.read_place(address, bytes, at, what);
+        }
+        if !self.memory.writable(place) {
             let message = format!("{} is read-only", self.memory.describe(address));
             return Err(self.fault(ReportKind::ReadOnlyWrite, message, at, what));
         }
-        if !write
-            && self.checks.uninitialised
+        Ok(place)
+    }
+
+    /// The place of bytes that are read. Fails unless they are allocated and written.
+    pub(crate) fn read_place(
+        &self,
+        address: u64,
+        bytes: u32,
+        at: At,
+        what: &str,
+    ) -> Outcome<Place> {
+        let place = self.allocated_place(address, bytes, at, what)?;
+        if self.checks.uninitialised
             && let Some(offset) = self.memory.first_uninitialised(place, bytes as usize)
         {
             let byte = self.memory.describe(address + offset as u64).to_string();

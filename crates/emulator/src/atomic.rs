@@ -1,12 +1,13 @@
-//! Atomic operations and reductions on global memory.
+//! Atomic operations, and reductions on global memory.
 
-use pgemm_ir::{Access, AtomicOp, Order, Scope, Space};
+use pgemm_ir::{Access, AtomicOp, BinaryOp, Space, Type};
 
 use crate::access::{Addresses, word};
 use crate::fault::{At, Outcome};
 use crate::machine::Emulator;
-use crate::program::{Program, Slot, WEAK_WORD};
+use crate::program::{Program, SMEM_BASE, Slot, Update};
 use crate::state::{Flow, Warp};
+use crate::value::{Function, evaluate};
 
 impl Emulator<'_> {
     /// An atomic operation in each active lane, one after the other in lane order.
@@ -15,36 +16,79 @@ impl Emulator<'_> {
         program: &Program,
         warp: &mut Warp,
         at: At,
-        op: AtomicOp,
-        (order, scope): (Order, Scope),
-        (address, value, dest): (Slot, Slot, Slot),
+        update: Update,
+        access: Access,
+        (address, values, dest): (Slot, &[Slot], Slot),
     ) -> Outcome<Flow> {
         let what = "writes atomically";
-        let access = Access { order, scope, ..WEAK_WORD };
-        self.after_dependency(program, warp, at, what)?;
+        let Access { space, ty, .. } = access;
+        let bytes = ty.bytes().unwrap_or(4);
+        if space == Space::Global {
+            self.after_dependency(program, warp, at, what)?;
+        }
         for lane in warp.active_lanes() {
             let to = warp.get(program, address, lane);
-            self.global_place(to, 4, true, at, what)?;
-            let place = self.global_place(to, 4, false, at, what)?;
+            match space {
+                Space::Global => {
+                    self.global_place(to, bytes, true, at, what)?;
+                    self.global_place(to, bytes, false, at, what)?;
+                }
+                Space::Shared => {
+                    self.shared_offset(at.id.rank, to, bytes, bytes, at, what)?;
+                    // It must have been written.
+                    self.observe(warp, at, space, &[(lane, to)], bytes, false, true, what)?;
+                }
+            }
             // The acquire comes before the write.
             self.acquire(warp, at, access, to);
-            self.observe(warp, at, Space::Global, &[(lane, to)], 4, true, true, what)?;
-            let old = word(self.memory.bytes(place, 4));
-            let value = warp.get(program, value, lane) as u32;
-            let new = match op {
-                AtomicOp::Add => old.wrapping_add(value),
-                AtomicOp::Inc if old >= value => 0,
-                AtomicOp::Inc => old + 1,
-                AtomicOp::Exch => value,
+            self.observe(warp, at, space, &[(lane, to)], bytes, true, true, what)?;
+            let old = self.word_at(at, space, to, bytes);
+            let value = |index: usize| warp.get(program, values[index], lane);
+            let new = match update {
+                Update::Op(op) => updated(op, access, old, value(0)),
+                Update::CompareExchange if old == value(0) => value(1),
+                Update::CompareExchange => old,
             };
-            self.memory.store(place, &new.to_le_bytes());
-            warp.set(dest, lane, u64::from(old));
+            self.set_word_at(at, space, to, &new.to_le_bytes()[..bytes as usize]);
+            warp.set(dest, lane, old);
             self.publish(warp, at, access, to, true);
         }
         self.words_changed();
         warp.unfenced_lanes |= warp.active;
         warp.tick();
         Ok(Flow::Visible)
+    }
+
+    /// A value at an address that was checked.
+    fn word_at(&self, at: At, space: Space, address: u64, bytes: u32) -> u64 {
+        let mut word = [0; 8];
+        let data = match space {
+            Space::Shared => {
+                let offset = (address - u64::from(SMEM_BASE)) as usize;
+                self.cluster(at.id.slot).ctas[at.id.rank].smem.get(offset..offset + bytes as usize)
+            }
+            Space::Global => {
+                let place = self.memory.locate(address, bytes as usize);
+                place.map(|place| self.memory.bytes(place, bytes as usize))
+            }
+        };
+        word[..bytes as usize].copy_from_slice(data.expect("the address was checked"));
+        u64::from_le_bytes(word)
+    }
+
+    fn set_word_at(&mut self, at: At, space: Space, address: u64, data: &[u8]) {
+        match space {
+            Space::Shared => {
+                let offset = (address - u64::from(SMEM_BASE)) as usize;
+                let smem = &mut self.cluster_mut(at.id.slot).ctas[at.id.rank].smem;
+                smem[offset..offset + data.len()].copy_from_slice(data);
+            }
+            Space::Global => {
+                if let Some(place) = self.memory.locate(address, data.len()) {
+                    self.memory.store(place, data);
+                }
+            }
+        }
     }
 
     /// A reduction. Values are added in the order in which warps execute it, so rounding depends on
@@ -76,6 +120,27 @@ impl Emulator<'_> {
         warp.unfenced_lanes |= warp.active;
         Ok(Flow::Visible)
     }
+}
+
+/// What an atomic operation writes.
+fn updated(op: AtomicOp, access: Access, old: u64, value: u64) -> u64 {
+    let binary = match op {
+        AtomicOp::Add if (access.ty, access.space) == (Type::F32, Space::Global) => {
+            return add_flushed(old as u32, value as u32).into();
+        }
+        AtomicOp::Inc => return if old >= value { 0 } else { old + 1 },
+        AtomicOp::Dec => return if old == 0 || old > value { value } else { old - 1 },
+        AtomicOp::Exch => return value,
+        AtomicOp::Add => BinaryOp::Add,
+        AtomicOp::Min => BinaryOp::Min,
+        AtomicOp::Max => BinaryOp::Max,
+        AtomicOp::And => BinaryOp::And,
+        AtomicOp::Or => BinaryOp::Or,
+        AtomicOp::Xor => BinaryOp::Xor,
+    };
+    let mut out = [0];
+    evaluate(Function::Binary(binary, access.ty), [&[old], &[value], &[0]], &mut out);
+    out[0]
 }
 
 /// A sum of binary32 as reductions in global memory compute it: subnormal operands and sums are

@@ -39,6 +39,9 @@ impl Emulator<'_> {
                         Wait::Bulk { pending, .. } => {
                             format!("waits until {pending} bulk groups are in flight")
                         }
+                        Wait::Copies { pending } => {
+                            format!("waits until {pending} groups of copies are in flight")
+                        }
                         Wait::Registers { count } => format!(
                             "waits for registers to have {count}; it has {}, and the CTA's pool {}",
                             warp.registers, cta.free_registers

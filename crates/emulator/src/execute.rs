@@ -30,12 +30,8 @@ impl Emulator<'_> {
                     warp.set(*dest, lane, u64::from(lane == 0));
                 }
             }
-            Step::ShuffleFirst { value, dest } => {
-                self.whole_warp(warp, at, "reads lane 0's value")?;
-                let first = warp.get(program, *value, 0);
-                for lane in 0..LANES {
-                    warp.set(*dest, lane, first);
-                }
+            Step::Collective { collective, args, dest } => {
+                self.collective(program, warp, at, *collective, *args, *dest)?;
             }
             Step::Copy(pairs) => copy(program, warp, pairs),
             Step::TouchFragments(fragments) => self.touch_fragments(warp, at, fragments)?,
@@ -88,13 +84,13 @@ impl Emulator<'_> {
             Step::Store { access, size, address, values } => {
                 return self.store(program, warp, at, (*access, *size), *address, values);
             }
-            Step::Atomic { op, order, scope, address, value, dest, loaded } => {
-                let operands = (*address, *value, *dest);
+            Step::Atomic { update, access, address, values, dest, loaded } => {
+                let operands = (*address, &values[..], *dest);
                 if *loaded {
                     let own = self.generic_access(warp, at, None, false).epoch;
                     self.log.push_use(own, own);
                 }
-                return self.atomic(program, warp, at, *op, (*order, *scope), operands);
+                return self.atomic(program, warp, at, *update, *access, operands);
             }
             Step::Reduce { address, values } => {
                 return self.reduce(program, warp, at, *address, values);
@@ -154,11 +150,32 @@ impl Emulator<'_> {
                 self.prefetch_map(program, warp, at, *map)?;
             }
             Step::TmaLoad(load) => return self.tma_load(program, warp, at, load),
-            Step::TmaStore { map, source, coordinates } => {
-                return self.tma_store(program, warp, at, *map, *source, coordinates);
+            Step::TmaStore { map, source, coordinates, reduction } => {
+                let operands = (*map, *source, &coordinates[..]);
+                return self.tma_store(program, warp, at, operands, *reduction);
+            }
+            Step::BulkLoad(load) => return self.bulk_load(program, warp, at, load),
+            Step::BulkStore { destination, source, bytes, reduction } => {
+                let operands = [*destination, *source, *bytes];
+                return self.bulk_store(program, warp, at, operands, *reduction);
             }
             Step::TmaPrefetch { map, coordinates } => {
                 self.tma_prefetch(program, warp, at, *map, *coordinates as usize)?;
+            }
+            Step::CopyAsync { bytes, args } => {
+                return self.copy_async(program, warp, at, *bytes, *args);
+            }
+            Step::CopyCommit => {
+                self.whole_warp(warp, at, "closes a group of copies")?;
+                Self::copy_commit(warp);
+            }
+            Step::CopyWait { pending } => {
+                self.whole_warp(warp, at, "waits for its copies")?;
+                return self.copy_wait(warp, *pending);
+            }
+            Step::CopyArrive { address } => {
+                self.whole_warp(warp, at, "arrives after its copies")?;
+                return self.copy_arrive(program, warp, at, *address);
             }
             Step::BulkCommit => self.bulk_commit(warp),
             Step::BulkWait { pending, read } => return self.bulk_wait(warp, *pending, *read),
@@ -210,7 +227,8 @@ impl Emulator<'_> {
 
     fn special(&self, program: &Program, warp: &mut Warp, at: At, special: Special, dest: Slot) {
         let cluster_size = self.kernel.cluster;
-        let cta = self.cluster(at.id.slot).ctas[at.id.rank].index % program.grid[0];
+        let [width, height, _] = program.grid;
+        let cta = self.cluster(at.id.slot).ctas[at.id.rank].index;
         let index = at.id.warp;
         let value = match special {
             Special::Lane | Special::Thread => {
@@ -222,11 +240,15 @@ impl Emulator<'_> {
             }
             Special::Warp => index as u32,
             Special::Warpgroup => (index / WARPGROUP_WARPS) as u32,
-            Special::Cta => cta,
-            Special::CtaCount => program.grid[0],
+            Special::Cta => cta % width,
+            Special::CtaY => cta / width % height,
+            Special::CtaZ => cta / width / height,
+            Special::CtaCount => width,
+            Special::CtaCountY => height,
+            Special::CtaCountZ => program.grid[2],
             Special::CtaRank => at.id.rank as u32,
-            Special::Cluster => cta / cluster_size,
-            Special::ClusterCount => program.grid[0] / cluster_size,
+            Special::Cluster => cta % width / cluster_size,
+            Special::ClusterCount => width / cluster_size,
         };
         warp.set(dest, 0, u64::from(value));
     }

@@ -19,7 +19,8 @@ impl Emulator<'_> {
         let arrived = warp.cluster_arrived && warp.cluster_round == cluster.cluster_round;
         cta.at_exit.join(&warp.knowledge);
         let late_stores = mem::take(&mut warp.late_stores);
-        *warp = Warp { exited: true, late_stores, ..Warp::default() };
+        let copies = mem::take(&mut warp.copies);
+        *warp = Warp { exited: true, late_stores, copies, ..Warp::default() };
         cta.running -= 1;
         let cta_exits = cta.running == 0;
         // The cluster barrier waits only for threads that have not exited.
@@ -53,6 +54,7 @@ impl Emulator<'_> {
                 return Err(fault);
             }
         }
+        self.check_copies_at_exit(id, &warp.copies)?;
         if self.checks.registers && warp.wgmma.issued > warp.wgmma.retired_operations {
             let at = At { id, loc: warp.wgmma.loc.unwrap_or(LocId(0)) };
             let message = "a warp exits before it has waited for its wgmma".to_owned();

@@ -1,10 +1,16 @@
 //! Flattens a kernel's tree of blocks to a list of steps, in which each value still has a place of
 //! its own.
 
-use pgemm_ir::{Access, BinaryOp, Block, CompareOp, Inst, Kernel, LocId, Op, Type, ValueId, Wgmma};
+use pgemm_ir::{
+    Access, BinaryOp, Block, CompareOp, Element, Inst, Kernel, LocId, Op, Order, ReductionOp,
+    Scope, Space, Type, ValueId, Wgmma,
+};
 
+use crate::collective::Collective;
 use crate::error::SetupError;
-use crate::program::{SMEM_BASE, Slot, Step, TmaLoad, WEAK_WORD, WarpMmaStep, WgmmaStep};
+use crate::program::{
+    BulkLoad, SMEM_BASE, Slot, Step, TmaLoad, Update, WEAK_WORD, WarpMmaStep, WgmmaStep,
+};
 use crate::value::Function;
 use crate::{loaded, uniform};
 
@@ -234,6 +240,31 @@ impl Flatten<'_> {
             Step::Evaluate { function, args, dest: self.place(inst.results[0]) }
         };
         let dest = || self.place(inst.results[0]);
+        let atomic = |update: Update, (space, order, scope): (Space, Order, Scope)| Step::Atomic {
+            update,
+            access: Access { space, ty: ty(1), order, scope, ..WEAK_WORD },
+            address: arg(0),
+            values: self.place_all(&inst.args[1..]),
+            dest: dest(),
+            loaded: inst.args[1..].iter().any(|value| self.loaded[value.index()]),
+        };
+        let tma_store = |rank: u32, reduction: Option<ReductionOp>| Step::TmaStore {
+            map: arg(0),
+            source: arg(1),
+            coordinates: self.place_all(&inst.args[2..2 + rank as usize]),
+            reduction,
+        };
+        let bulk_store = |reduction: Option<(ReductionOp, Element)>| Step::BulkStore {
+            destination: arg(0),
+            source: arg(1),
+            bytes: arg(2),
+            reduction,
+        };
+        let collective = |collective: Collective| {
+            let value = self.place(inst.args[0]);
+            let amount = inst.args.get(1).map_or(value, |&amount| self.place(amount));
+            Step::Collective { collective, args: [value, amount], dest: dest() }
+        };
         let step = match &inst.op {
             Op::Roles(_) => {
                 return Err(SetupError::NotLegalised {
@@ -293,18 +324,18 @@ impl Flatten<'_> {
                 address: arg(0),
                 values: self.place_all(&inst.args[1..]),
             },
-            Op::ShuffleFirst | Op::AssumeUniform => {
-                Step::ShuffleFirst { value: arg(0), dest: dest() }
+            Op::ShuffleFirst | Op::AssumeUniform => collective(Collective::First),
+            Op::Shuffle { shuffle, width } => collective(Collective::Shuffle(*shuffle, *width)),
+            Op::Vote(vote) => collective(Collective::Vote(*vote)),
+            Op::Ballot => collective(Collective::Ballot),
+            Op::Match => collective(Collective::Match),
+            Op::WarpReduce(op) => collective(Collective::Reduce(*op, ty(0))),
+            Op::Atomic { op, space, order, scope } => {
+                atomic(Update::Op(*op), (*space, *order, *scope))
             }
-            Op::Atomic { op, order, scope } => Step::Atomic {
-                op: *op,
-                order: *order,
-                scope: *scope,
-                address: arg(0),
-                value: arg(1),
-                dest: dest(),
-                loaded: self.loaded[inst.args[1].index()],
-            },
+            Op::CompareExchange { space, order, scope } => {
+                atomic(Update::CompareExchange, (*space, *order, *scope))
+            }
             Op::Reduce { .. } => {
                 Step::Reduce { address: arg(0), values: self.place_all(&inst.args[1..]) }
             }
@@ -380,13 +411,25 @@ impl Flatten<'_> {
                     mask: multicast.then(|| arg(end)),
                 }))
             }
-            Op::TmaStore { rank, .. } => Step::TmaStore {
-                map: arg(0),
-                source: arg(1),
-                coordinates: self.place_all(&inst.args[2..2 + *rank as usize]),
-            },
+            Op::TmaStore { rank, .. } => tma_store(*rank, None),
+            Op::TmaReduce { op, rank, .. } => tma_store(*rank, Some(*op)),
+            Op::BulkLoad { multicast, .. } => Step::BulkLoad(Box::new(BulkLoad {
+                source: arg(0),
+                destination: arg(1),
+                barrier: arg(2),
+                bytes: arg(3),
+                mask: multicast.then(|| arg(4)),
+            })),
+            Op::BulkStore { .. } => bulk_store(None),
+            Op::BulkReduce { op, element, .. } => bulk_store(Some((*op, *element))),
             // No value changes, so only the number of dimensions is checked.
             Op::TmaPrefetch { rank, .. } => Step::TmaPrefetch { map: arg(0), coordinates: *rank },
+            Op::CopyAsync { bytes } => {
+                Step::CopyAsync { bytes: *bytes, args: [arg(0), arg(1), arg(2)] }
+            }
+            Op::CopyCommit => Step::CopyCommit,
+            Op::CopyWait { pending } => Step::CopyWait { pending: *pending },
+            Op::CopyArrive => Step::CopyArrive { address: arg(0) },
             Op::BulkCommit => Step::BulkCommit,
             Op::BulkWait { pending, read } => Step::BulkWait { pending: *pending, read: *read },
             Op::WgmmaFence => Step::WgmmaFence,

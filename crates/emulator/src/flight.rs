@@ -2,7 +2,7 @@
 
 use std::rc::Rc;
 
-use pgemm_ir::LocId;
+use pgemm_ir::{LocId, ReductionOp};
 
 use crate::clock::{Epoch, Knowledge};
 use crate::fault::Fault;
@@ -32,7 +32,14 @@ pub(crate) enum FlightKind {
     /// Completes on an mbarrier of the destination CTA.
     Load { barrier: usize },
     /// Belongs to a bulk group of a thread.
-    Store { warp: usize, lane: u32, group: usize, staged: Option<Vec<u8>> },
+    Store {
+        warp: usize,
+        lane: u32,
+        group: usize,
+        /// How elements are combined with those in global memory, if not replaced.
+        reduction: Option<ReductionOp>,
+        staged: Option<Vec<u8>>,
+    },
 }
 
 impl Flight {

@@ -27,7 +27,7 @@ fn may_stay(program: &Program, warp: &Warp) -> bool {
         | Step::Clock { .. }
         | Step::Sleep
         | Step::Elect { .. }
-        | Step::ShuffleFirst { .. }
+        | Step::Collective { .. }
         | Step::Copy(_)
         | Step::Jump(_)
         | Step::Branch { .. }
@@ -66,7 +66,13 @@ fn may_stay(program: &Program, warp: &Warp) -> bool {
         | Step::PrefetchMap { .. }
         | Step::TmaLoad(_)
         | Step::TmaStore { .. }
+        | Step::BulkLoad(_)
+        | Step::BulkStore { .. }
         | Step::TmaPrefetch { .. }
+        | Step::CopyAsync { .. }
+        | Step::CopyCommit
+        | Step::CopyWait { .. }
+        | Step::CopyArrive { .. }
         | Step::BulkCommit
         | Step::BulkWait { .. }
         | Step::WgmmaFence

@@ -6,6 +6,7 @@ use std::rc::Rc;
 
 use pgemm_ir::Kernel;
 
+use crate::copies::ThreadCopy;
 use crate::flight::Flight;
 use crate::host::{HostActor, NextLaunch};
 use crate::memory::Memory;
@@ -27,6 +28,8 @@ pub(crate) enum Operation {
     Wgmma(usize, usize, usize),
     /// A store of a warp that is not visible yet.
     LateStore(WarpId),
+    /// An asynchronous copy by threads.
+    ThreadCopy(usize),
     /// A store of the host that is not visible yet.
     HostStore,
 }
@@ -54,6 +57,7 @@ pub struct Emulator<'a> {
     pub(crate) ready_operations: VecDeque<Operation>,
     pub(crate) flights: Vec<Option<Flight>>,
     pub(crate) free_flights: Vec<usize>,
+    pub(crate) thread_copies: Vec<Option<ThreadCopy>>,
     pub(crate) log: AccessLog,
     pub(crate) global_shadow: GlobalShadows,
     pub(crate) published: Publications,

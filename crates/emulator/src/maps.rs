@@ -94,6 +94,13 @@ pub(crate) struct FoundMap {
     address: Option<u64>,
 }
 
+impl FoundMap {
+    /// A map that lies nowhere, so that nothing has to be read to use it.
+    pub(crate) fn of_copy(map: TensorMap) -> FoundMap {
+        FoundMap { map: Rc::new(map), address: None }
+    }
+}
+
 impl Warp {
     /// The writes of the map at an address that acquire fences have passed on to a lane.
     fn acquired_map(&self, address: u64, lane: usize) -> Option<&Clock> {
@@ -122,7 +129,7 @@ impl Emulator<'_> {
         };
         match decoded {
             Some(Some((spec, argument))) => {
-                let name = format!("at {}", self.memory.describe(pointer));
+                let name = format!("tensor map at {}", self.memory.describe(pointer));
                 let map = Rc::new(TensorMap { name, spec, argument });
                 Ok(FoundMap { map, address: Some(pointer) })
             }

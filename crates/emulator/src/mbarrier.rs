@@ -1,6 +1,7 @@
 //! mbarriers, whose phases complete with all arrivals and all announced bytes (PTX ISA,
 //! "mbarrier").
 
+use crate::clock::Knowledge;
 use crate::fault::{At, Outcome};
 use crate::machine::Emulator;
 use crate::phase::{MAX_COUNT, Refused};
@@ -115,15 +116,17 @@ impl Emulator<'_> {
         for (address, lanes) in groups(program, warp, address) {
             let index = self.known_mbarrier(warp, at.id.rank, address as u32, false, at, what)?;
             let rank = at.id.rank;
-            self.arrive(warp, at, (rank, index), i64::from(bytes) * i64::from(lanes), lanes, what)?;
+            let bytes = i64::from(bytes) * i64::from(lanes);
+            self.arrive(&warp.knowledge, at, (rank, index), bytes, lanes, what)?;
         }
         warp.tick();
         Ok(Flow::Visible)
     }
 
-    fn arrive(
+    /// Arrivals of those who know so much.
+    pub(crate) fn arrive(
         &mut self,
-        warp: &Warp,
+        knowledge: &Knowledge,
         at: At,
         (rank, index): (usize, usize),
         bytes: i64,
@@ -131,7 +134,7 @@ impl Emulator<'_> {
         what: &str,
     ) -> Outcome {
         let barrier = &mut self.cluster_mut(at.id.slot).ctas[rank].mbarriers[index];
-        barrier.arriving.join(&warp.knowledge);
+        barrier.arriving.join(knowledge);
         let update = barrier.update(bytes, arrivals);
         self.updated(at.id.slot, rank, index, update)
             .map_err(|message| self.fault(ReportKind::MbarrierMisuse, message, at, what))
@@ -202,7 +205,7 @@ impl Emulator<'_> {
                 let cta = &mut self.cluster_mut(at.id.slot).ctas[rank];
                 cta.remote.insert(warp.component, (epoch, actor, at.loc));
             }
-            self.arrive(warp, at, (rank, index), 0, lanes, what)?;
+            self.arrive(&warp.knowledge, at, (rank, index), 0, lanes, what)?;
         }
         warp.tick();
         Ok(Flow::Visible)

@@ -5,10 +5,11 @@
 use std::rc::Rc;
 
 use pgemm_ir::{
-    AccId, Access, AtomicOp, Element, LocId, Order, ProxyFence, RegisterChange, Scope, Space,
-    Special, TensorMapArgument, TensorMapSpec, Type, WarpMma, Wgmma,
+    AccId, Access, AtomicOp, Element, LocId, Order, ProxyFence, ReductionOp, RegisterChange, Scope,
+    Space, Special, TensorMapArgument, TensorMapSpec, Type, WarpMma, Wgmma,
 };
 
+use crate::collective::Collective;
 use crate::lanes::LANES;
 use crate::value::Function;
 
@@ -41,6 +42,15 @@ pub(crate) enum Slot {
     Varying(u32),
 }
 
+/// What an atomic operation writes.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Update {
+    /// What the operation computes from the old value and its own.
+    Op(AtomicOp),
+    /// The second value, if the old one is the first.
+    CompareExchange,
+}
+
 /// One operation of a warp.
 #[derive(Clone, Debug)]
 pub(crate) enum Step {
@@ -59,8 +69,10 @@ pub(crate) enum Step {
     Elect {
         dest: Slot,
     },
-    ShuffleFirst {
-        value: Slot,
+    Collective {
+        collective: Collective,
+        /// The value, and the amount of a shuffle.
+        args: [Slot; 2],
         dest: Slot,
     },
     AccGet {
@@ -118,11 +130,10 @@ pub(crate) enum Step {
         values: Box<[Slot]>,
     },
     Atomic {
-        op: AtomicOp,
-        order: Order,
-        scope: Scope,
+        update: Update,
+        access: Access,
         address: Slot,
-        value: Slot,
+        values: Box<[Slot]>,
         dest: Slot,
         /// Whether the value is computed from loads of shared memory.
         loaded: bool,
@@ -207,10 +218,30 @@ pub(crate) enum Step {
         map: Slot,
         source: Slot,
         coordinates: Box<[Slot]>,
+        reduction: Option<ReductionOp>,
+    },
+    BulkLoad(Box<BulkLoad>),
+    BulkStore {
+        destination: Slot,
+        source: Slot,
+        bytes: Slot,
+        reduction: Option<(ReductionOp, Element)>,
     },
     TmaPrefetch {
         map: Slot,
         coordinates: u32,
+    },
+    CopyAsync {
+        bytes: u32,
+        /// Destination, source, and bytes of the source.
+        args: [Slot; 3],
+    },
+    CopyCommit,
+    CopyWait {
+        pending: u32,
+    },
+    CopyArrive {
+        address: Slot,
     },
     BulkCommit,
     BulkWait {
@@ -238,6 +269,16 @@ pub(crate) struct TmaLoad {
     pub(crate) destination: Slot,
     pub(crate) barrier: Slot,
     pub(crate) coordinates: Box<[Slot]>,
+    pub(crate) mask: Option<Slot>,
+}
+
+/// The operands of a bulk load.
+#[derive(Clone, Debug)]
+pub(crate) struct BulkLoad {
+    pub(crate) source: Slot,
+    pub(crate) destination: Slot,
+    pub(crate) barrier: Slot,
+    pub(crate) bytes: Slot,
     pub(crate) mask: Option<Slot>,
 }
 
@@ -291,17 +332,18 @@ impl Step {
                 args.iter_mut().for_each(|arg| visit(arg, false));
                 visit(dest, true);
             }
+            Step::CopyAsync { args, .. } => args.iter_mut().for_each(|arg| visit(arg, false)),
+            Step::Collective { args, dest, .. } => {
+                args.iter_mut().for_each(|arg| visit(arg, false));
+                visit(dest, true);
+            }
             Step::Special { dest, .. }
             | Step::Clock { dest }
             | Step::Elect { dest }
             | Step::AccGet { dest, .. } => visit(dest, true),
-            Step::ShuffleFirst { value, dest } => {
-                visit(value, false);
-                visit(dest, true);
-            }
-            Step::Atomic { address, value, dest, .. } => {
+            Step::Atomic { address, values, dest, .. } => {
                 visit(address, false);
-                visit(value, false);
+                values.iter_mut().for_each(|value| visit(value, false));
                 visit(dest, true);
             }
             Step::LoadElement { address, dest, .. } => {
@@ -335,6 +377,7 @@ impl Step {
             | Step::MbarrierArrive { address }
             | Step::MbarrierArriveExpect { address, .. }
             | Step::MbarrierArriveCluster { address }
+            | Step::CopyArrive { address }
             | Step::PrefetchLine { address } => visit(address, false),
             Step::MbarrierWait { address, parity } => {
                 visit(address, false);
@@ -351,7 +394,15 @@ impl Step {
                 visit(&mut load.barrier, false);
                 load.coordinates.iter_mut().chain(&mut load.mask).for_each(|s| visit(s, false));
             }
-            Step::TmaStore { map, source, coordinates } => {
+            Step::BulkLoad(load) => {
+                let BulkLoad { source, destination, barrier, bytes, mask } = &mut **load;
+                let operands = [source, destination, barrier, bytes].into_iter().chain(mask);
+                operands.for_each(|slot| visit(slot, false));
+            }
+            Step::BulkStore { destination, source, bytes, .. } => {
+                [destination, source, bytes].into_iter().for_each(|slot| visit(slot, false));
+            }
+            Step::TmaStore { map, source, coordinates, .. } => {
                 visit(map, false);
                 visit(source, false);
                 coordinates.iter_mut().for_each(|slot| visit(slot, false));
@@ -378,6 +429,8 @@ impl Step {
             | Step::ClusterWait
             | Step::WarpSync
             | Step::GridDependencyWait
+            | Step::CopyCommit
+            | Step::CopyWait { .. }
             | Step::BulkCommit
             | Step::BulkWait { .. }
             | Step::WgmmaFence
@@ -391,7 +444,8 @@ impl Step {
 /// A tensor map with its argument.
 #[derive(Clone, Debug)]
 pub(crate) struct TensorMap {
-    /// The name of the parameter in quotes, or the address in memory.
+    /// What reports call it: the parameter or the address in memory, or the copy of bytes that it
+    /// stands for.
     pub(crate) name: String,
     pub(crate) spec: TensorMapSpec,
     pub(crate) argument: TensorMapArgument,

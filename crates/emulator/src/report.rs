@@ -57,6 +57,8 @@ pub enum ReportKind {
     TmaMisuse,
     /// A thread or its CTA exits while a TMA operation may still use the shared memory.
     ExitWithTmaInFlight,
+    /// A warp exits while asynchronous copies that it issued may be in flight.
+    ExitWithCopyInFlight,
     /// Global memory is accessed before the grids that this one depends on are known to have ended.
     MissingGridDependencyWait,
     /// A remote operation uses a CTA that has exited, or that may have.
@@ -74,6 +76,8 @@ pub enum ActorKind {
     TmaLoad,
     /// A TMA store that the warp issued.
     TmaStore,
+    /// An asynchronous copy that the warp issued.
+    ThreadCopy,
     /// A wgmma that the warp's warpgroup issued.
     Wgmma,
     /// The host. Its other numbers are 0.
@@ -103,6 +107,7 @@ impl fmt::Display for Actor {
             ActorKind::Warp => "",
             ActorKind::TmaLoad => "TMA load of ",
             ActorKind::TmaStore => "TMA store of ",
+            ActorKind::ThreadCopy => "copy of ",
             ActorKind::Wgmma => "wgmma of ",
             ActorKind::Host => return f.write_str("the host"),
         })?;

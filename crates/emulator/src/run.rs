@@ -70,6 +70,7 @@ impl<'a> Emulator<'a> {
             ready_operations: VecDeque::new(),
             flights: Vec::new(),
             free_flights: Vec::new(),
+            thread_copies: Vec::new(),
             log: AccessLog::new(),
             global_shadow: GlobalShadows::default(),
             published: Publications::new(),
@@ -144,6 +145,7 @@ impl<'a> Emulator<'a> {
                 match operation {
                     Operation::Flight(flight) => self.advance_flight(flight)?,
                     Operation::Wgmma(slot, rank, group) => self.advance_wgmma(slot, rank, group)?,
+                    Operation::ThreadCopy(copy) => self.advance_thread_copy(copy)?,
                     Operation::LateStore(id) => self.advance_late_store(id),
                     Operation::HostStore => self.advance_host_store(),
                 }

@@ -33,7 +33,7 @@ impl Program {
                 (ParamKind::TensorMap(spec), Argument::TensorMap(argument)) => {
                     check_map(&param.name, spec, argument)?;
                     map = Some(Rc::new(TensorMap {
-                        name: format!("'{}'", param.name),
+                        name: format!("tensor map '{}'", param.name),
                         spec: spec.clone(),
                         argument: argument.clone(),
                     }));

@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, HashMap, VecDeque};
 use pgemm_ir::{Kernel, LocId, RegisterChange, Scope};
 
 use crate::clock::{Clock, Epoch, Knowledge};
+use crate::copies::WarpCopies;
 use crate::lanes::{FULL, LANES, WARPGROUP_WARPS};
 use crate::late_store::LateStore;
 use crate::phase::Mbarrier;
@@ -38,6 +39,8 @@ pub(crate) enum Wait {
     Cluster,
     /// Older wgmma groups.
     Wgmma { pending: u32 },
+    /// Older groups of asynchronous copies.
+    Copies { pending: u32 },
     /// Older bulk groups.
     Bulk { pending: u32, read: bool },
     /// Registers that others must give back.
@@ -163,6 +166,7 @@ pub(crate) struct Warp {
     pub(crate) register_changes: usize,
     pub(crate) wgmma: WgmmaWarp,
     pub(crate) bulk: Vec<BulkThread>,
+    pub(crate) copies: WarpCopies,
 }
 
 impl Warp {

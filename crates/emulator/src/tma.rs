@@ -1,10 +1,11 @@
 //! TMA: copies of boxes of tensor maps between global and shared memory. Each copy is an actor.
 
+mod reduction;
 mod transfer;
 
 use std::rc::Rc;
 
-use pgemm_ir::SwizzleMode;
+use pgemm_ir::{ReductionOp, SwizzleMode};
 
 use crate::fault::{At, Outcome};
 use crate::flight::{Flight, FlightKind};
@@ -12,7 +13,7 @@ use crate::machine::{Emulator, Operation};
 use crate::maps::FoundMap;
 use crate::program::{Program, Slot, TmaLoad};
 use crate::report::{ActorKind, ReportKind};
-use crate::state::{BulkThread, Flow, Wait, Warp};
+use crate::state::{BulkThread, Flow, Warp};
 
 /// Unit of bytes in which boxes begin along the innermost dimension.
 const TMA_UNIT_BYTES: i64 = 16;
@@ -20,6 +21,14 @@ const TMA_UNIT_BYTES: i64 = 16;
 /// Alignment of a box in shared memory: the period of the swizzle pattern.
 fn box_alignment(swizzle: SwizzleMode) -> u32 {
     swizzle.span_bytes().map_or(128, |span| span * 8)
+}
+
+/// A copy that is about to start: its box, and the first byte of the box in shared memory.
+pub(crate) struct Copy {
+    pub(crate) found: FoundMap,
+    /// The first element of the box.
+    pub(crate) first: [i64; 5],
+    pub(crate) shared: u32,
 }
 
 impl Emulator<'_> {
@@ -72,43 +81,57 @@ impl Emulator<'_> {
         for lane in warp.active_lanes() {
             let parts = (load.map, &load.coordinates[..], load.destination);
             let (found, first, shared) = self.tma_box(program, warp, at, lane, parts, what)?;
-            let ctas = self.cluster(at.id.slot).ctas.len();
-            let mask = match load.mask {
-                Some(mask) => warp.get(program, mask, lane),
-                None => 1 << at.id.rank,
-            };
-            if mask == 0 || mask >> ctas != 0 {
-                let message = format!("CTA mask {mask:#b} in a cluster of {ctas} CTAs");
-                return Err(self.fault(ReportKind::TmaMisuse, message, at, what));
-            }
-            let barrier_address = warp.get(program, load.barrier, lane) as u32;
-            let knowledge = Rc::new(warp.knowledge.clone());
-            let mut actor = self.actor(at);
-            actor.kind = ActorKind::TmaLoad;
-            actor.lane = Some(lane as u32);
-            for rank in (0..ctas).filter(|rank| mask >> rank & 1 != 0) {
-                self.check_peer(rank, at, what)?;
-                let barrier = self.known_mbarrier(warp, rank, barrier_address, true, at, what)?;
-                let flight = Flight {
-                    slot: at.id.slot,
-                    cluster: self.cluster(at.id.slot).id,
-                    rank,
-                    actor,
-                    loc: at.loc,
-                    knowledge: Rc::clone(&knowledge),
-                    map: Rc::clone(&found.map),
-                    first,
-                    shared,
-                    kind: FlightKind::Load { barrier },
-                };
-                let target = &self.cluster(at.id.slot).ctas[rank].mbarriers[barrier];
-                let access = flight.access(target.component, target.time());
-                self.read_map(warp, lane, &found, access, what)?;
-                self.launch_flight(flight);
-            }
+            let copy = Copy { found, first, shared };
+            let mask = load.mask.map(|mask| warp.get(program, mask, lane));
+            let barrier = warp.get(program, load.barrier, lane) as u32;
+            self.launch_loads(warp, at, lane, copy, (barrier, mask), what)?;
         }
         warp.tick();
         Ok(Flow::Visible)
+    }
+
+    /// Starts the copy of an area to every CTA of a mask, or to the own CTA.
+    pub(crate) fn launch_loads(
+        &mut self,
+        warp: &Warp,
+        at: At,
+        lane: usize,
+        copy: Copy,
+        (barrier, mask): (u32, Option<u64>),
+        what: &str,
+    ) -> Outcome {
+        let Copy { found, first, shared } = copy;
+        let ctas = self.cluster(at.id.slot).ctas.len();
+        let mask = mask.unwrap_or(1 << at.id.rank);
+        if mask == 0 || mask >> ctas != 0 {
+            let message = format!("CTA mask {mask:#b} in a cluster of {ctas} CTAs");
+            return Err(self.fault(ReportKind::TmaMisuse, message, at, what));
+        }
+        let knowledge = Rc::new(warp.knowledge.clone());
+        let mut actor = self.actor(at);
+        actor.kind = ActorKind::TmaLoad;
+        actor.lane = Some(lane as u32);
+        for rank in (0..ctas).filter(|rank| mask >> rank & 1 != 0) {
+            self.check_peer(rank, at, what)?;
+            let barrier = self.known_mbarrier(warp, rank, barrier, true, at, what)?;
+            let flight = Flight {
+                slot: at.id.slot,
+                cluster: self.cluster(at.id.slot).id,
+                rank,
+                actor,
+                loc: at.loc,
+                knowledge: Rc::clone(&knowledge),
+                map: Rc::clone(&found.map),
+                first,
+                shared,
+                kind: FlightKind::Load { barrier },
+            };
+            let target = &self.cluster(at.id.slot).ctas[rank].mbarriers[barrier];
+            let access = flight.access(target.component, target.time());
+            self.read_map(warp, lane, &found, access, what)?;
+            self.launch_flight(flight);
+        }
+        Ok(())
     }
 
     fn launch_flight(&mut self, flight: Flight) {
@@ -126,101 +149,86 @@ impl Emulator<'_> {
         program: &Program,
         warp: &mut Warp,
         at: At,
-        map: Slot,
-        source: Slot,
-        coordinates: &[Slot],
+        (map, source, coordinates): (Slot, Slot, &[Slot]),
+        reduction: Option<ReductionOp>,
     ) -> Outcome<Flow> {
-        let what = "issues a TMA store";
+        let what =
+            if reduction.is_some() { "issues a TMA reduction" } else { "issues a TMA store" };
         self.after_dependency(program, warp, at, what)?;
         for lane in warp.active_lanes() {
             let parts = (map, coordinates, source);
             let (found, first, shared) = self.tma_box(program, warp, at, lane, parts, what)?;
-            let thread = match warp.bulk.iter().position(|t| t.lane == lane as u32) {
-                Some(thread) => thread,
-                None => {
-                    let cluster = self.cluster_mut(at.id.slot);
-                    warp.bulk.push(BulkThread {
-                        lane: lane as u32,
-                        read_component: cluster.new_component(),
-                        write_component: cluster.new_component(),
-                        ..BulkThread::default()
-                    });
-                    warp.bulk.len() - 1
-                }
-            };
-            let thread = &mut warp.bulk[thread];
-            let group = thread.committed as usize;
-            if thread.unread.len() <= group {
-                thread.unread.push(0);
-                thread.unwritten.push(0);
+            let element = found.map.spec.element;
+            if let Some(op) = reduction.filter(|op| !op.combines(element, true)) {
+                let message = format!("the reduction {op} of {element} does not exist");
+                return Err(self.fault(ReportKind::TmaMisuse, message, at, what));
             }
-            thread.open += 1;
-            thread.unread[group] += 1;
-            thread.unwritten[group] += 1;
-            thread.loc = Some(at.loc);
-            let component = thread.read_component;
-            let mut actor = self.actor(at);
-            actor.kind = ActorKind::TmaStore;
-            actor.lane = Some(lane as u32);
-            let flight = Flight {
-                slot: at.id.slot,
-                cluster: self.cluster(at.id.slot).id,
-                rank: at.id.rank,
-                actor,
-                loc: at.loc,
-                knowledge: Rc::new(warp.knowledge.clone()),
-                map: Rc::clone(&found.map),
-                first,
-                shared,
-                kind: FlightKind::Store {
-                    warp: at.id.warp,
-                    lane: lane as u32,
-                    group,
-                    staged: None,
-                },
-            };
-            // A wait for the reads of the group also covers the reads of its maps.
-            let access = flight.access(component, group as u32 + 1);
-            self.read_map(warp, lane, &found, access, what)?;
-            self.launch_flight(flight);
+            self.launch_store(warp, at, lane, Copy { found, first, shared }, reduction, what)?;
         }
         warp.tick();
         Ok(Flow::Visible)
     }
 
-    pub(crate) fn bulk_commit(&mut self, warp: &mut Warp) {
-        let active = warp.active;
-        for thread in warp.bulk.iter_mut().filter(|thread| active >> thread.lane & 1 != 0) {
-            thread.open = 0;
-            thread.committed += 1;
-            let groups = thread.committed as usize;
-            // A group may be empty.
-            thread.unread.resize(groups, 0);
-            thread.unwritten.resize(groups, 0);
-        }
-    }
-
-    pub(crate) fn bulk_wait(&mut self, warp: &mut Warp, pending: u32, read: bool) -> Outcome<Flow> {
-        let active = warp.active;
-        let Warp { bulk, knowledge, .. } = warp;
-        let waiting = || move |thread: &BulkThread| active >> thread.lane & 1 != 0;
-        for thread in bulk.iter().filter(|&thread| waiting()(thread)) {
-            let target = thread.committed.saturating_sub(pending) as usize;
-            let left = if read { &thread.unread } else { &thread.unwritten };
-            let unchecked = if read { thread.waited } else { thread.waited_full } as usize;
-            if left[unchecked.min(target)..target].iter().any(|&operations| operations > 0) {
-                return Ok(Flow::Blocked(Wait::Bulk { pending, read }));
+    /// Starts the copy of an area to global memory, in the open bulk group of a thread.
+    pub(crate) fn launch_store(
+        &mut self,
+        warp: &mut Warp,
+        at: At,
+        lane: usize,
+        copy: Copy,
+        reduction: Option<ReductionOp>,
+        what: &str,
+    ) -> Outcome {
+        let Copy { found, first, shared } = copy;
+        let thread = match warp.bulk.iter().position(|t| t.lane == lane as u32) {
+            Some(thread) => thread,
+            None => {
+                let cluster = self.cluster_mut(at.id.slot);
+                warp.bulk.push(BulkThread {
+                    lane: lane as u32,
+                    read_component: cluster.new_component(),
+                    write_component: cluster.new_component(),
+                    ..BulkThread::default()
+                });
+                warp.bulk.len() - 1
             }
+        };
+        let thread = &mut warp.bulk[thread];
+        let group = thread.committed as usize;
+        if thread.unread.len() <= group {
+            thread.unread.push(0);
+            thread.unwritten.push(0);
         }
-        for thread in bulk.iter_mut().filter(|thread| waiting()(thread)) {
-            let target = thread.committed.saturating_sub(pending);
-            thread.waited = thread.waited.max(target);
-            knowledge.before.raise(thread.read_component, target);
-            if !read {
-                thread.waited_full = thread.waited_full.max(target);
-                knowledge.before.raise(thread.write_component, target);
-            }
-        }
-        Ok(Flow::Visible)
+        thread.open += 1;
+        thread.unread[group] += 1;
+        thread.unwritten[group] += 1;
+        thread.loc = Some(at.loc);
+        let component = thread.read_component;
+        let mut actor = self.actor(at);
+        actor.kind = ActorKind::TmaStore;
+        actor.lane = Some(lane as u32);
+        let flight = Flight {
+            slot: at.id.slot,
+            cluster: self.cluster(at.id.slot).id,
+            rank: at.id.rank,
+            actor,
+            loc: at.loc,
+            knowledge: Rc::new(warp.knowledge.clone()),
+            map: Rc::clone(&found.map),
+            first,
+            shared,
+            kind: FlightKind::Store {
+                warp: at.id.warp,
+                lane: lane as u32,
+                group,
+                reduction,
+                staged: None,
+            },
+        };
+        // A wait for the reads of the group also covers the reads of its maps.
+        let access = flight.access(component, group as u32 + 1);
+        self.read_map(warp, lane, &found, access, what)?;
+        self.launch_flight(flight);
+        Ok(())
     }
 }

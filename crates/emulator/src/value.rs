@@ -117,6 +117,24 @@ pub(crate) fn evaluate(function: Function, [a, b, c]: [&[u64]; 3], out: &mut [u6
                 each1(out, a, |a| bits(normal(f64::from(normal(float(a))).exp2() as f32)))
             }
             (UnaryOp::Reciprocal, _) => each1(out, a, |a| bits(normal(1.0 / normal(float(a))))),
+            (UnaryOp::Sqrt, Type::F64) => each1(out, a, |a| double(a).sqrt().to_bits()),
+            (UnaryOp::Sqrt, _) => each1(out, a, |a| bits(float(a).sqrt())),
+            (UnaryOp::ReciprocalSqrt, _) => {
+                each1(out, a, |a| bits((1.0 / f64::from(normal(float(a))).sqrt()) as f32));
+            }
+            (UnaryOp::Log2, _) => through_double(out, a, f64::log2),
+            (UnaryOp::Tanh, _) => each1(out, a, |a| bits(f64::from(float(a)).tanh() as f32)),
+            (UnaryOp::Sin, _) => through_double(out, a, f64::sin),
+            (UnaryOp::Cos, _) => through_double(out, a, f64::cos),
+            (UnaryOp::Floor, ty) => rounded(ty, out, a, f32::floor, f64::floor),
+            (UnaryOp::Ceil, ty) => rounded(ty, out, a, f32::ceil, f64::ceil),
+            (UnaryOp::Truncate, ty) => rounded(ty, out, a, f32::trunc, f64::trunc),
+            (UnaryOp::RoundEven, ty) => {
+                rounded(ty, out, a, f32::round_ties_even, f64::round_ties_even);
+            }
+            (UnaryOp::CountOnes, _) => each1(out, a, |a| (a as u32).count_ones().into()),
+            (UnaryOp::LeadingZeros, _) => each1(out, a, |a| (a as u32).leading_zeros().into()),
+            (UnaryOp::ReverseBits, _) => each1(out, a, |a| (a as u32).reverse_bits().into()),
         },
         Function::Binary(op, Type::F32) => float_binary(op, a, b, out),
         Function::Binary(op, Type::F64) => double_binary(op, a, b, out),
@@ -139,13 +157,7 @@ pub(crate) fn evaluate(function: Function, [a, b, c]: [&[u64]; 3], out: &mut [u6
                 *out = if a[i] != 0 { b[i] } else { c[i] };
             }
         }
-        Function::Convert(from, to) => match (from, to) {
-            (Type::S32, Type::F32) => each1(out, a, |a| bits(signed(a) as f32)),
-            (_, Type::F32) => each1(out, a, |a| bits(a as u32 as f32)),
-            (Type::S32, Type::U64) => each1(out, a, |a| i64::from(signed(a)) as u64),
-            (_, Type::U64) => each1(out, a, |a| a),
-            _ => each1(out, a, |a| u64::from(a as u32)),
-        },
+        Function::Convert(from, to) => convert(from, to, a, out),
         Function::Copy => out.copy_from_slice(a),
         Function::Pack(element) => each2(out, a, b, |low, high| {
             let [low, high] = [low, high].map(|value| number::round(element, float(value)));
@@ -167,6 +179,56 @@ pub(crate) fn evaluate(function: Function, [a, b, c]: [&[u64]; 3], out: &mut [u6
         Function::DescriptorAdvance(bytes) => {
             each1(out, a, |descriptor| descriptor.wrapping_add(u64::from(bytes >> 4)))
         }
+    }
+}
+
+/// A function of a binary32 that flushes subnormal numbers.
+fn through_double(out: &mut [u64], a: &[u64], f: impl Fn(f64) -> f64) {
+    each1(out, a, |a| bits(normal(f(f64::from(normal(float(a)))) as f32)));
+}
+
+/// A float, rounded to an integer.
+fn rounded(ty: Type, out: &mut [u64], a: &[u64], f: fn(f32) -> f32, wide: fn(f64) -> f64) {
+    match ty {
+        Type::F64 => each1(out, a, |a| wide(double(a)).to_bits()),
+        _ => each1(out, a, |a| bits(f(float(a)))),
+    }
+}
+
+/// See [`pgemm_ir::Op::Convert`]. Conversions of Rust round, truncate and saturate in the same way,
+/// but their NaN always becomes 0.
+fn convert(from: Type, to: Type, a: &[u64], out: &mut [u64]) {
+    let nan = |a: u64| match from {
+        Type::F32 => to == Type::U64 && float(a).is_nan(),
+        Type::F64 => to != Type::F32 && double(a).is_nan(),
+        _ => false,
+    };
+    let highest = 1 << if to == Type::U64 { 63 } else { 31 };
+    match (from, to) {
+        (Type::F32, Type::U32) => each1(out, a, |a| (float(a) as u32).into()),
+        (Type::F32, Type::S32) => each1(out, a, |a| word(float(a) as i32)),
+        (Type::F32, Type::U64) => {
+            each1(out, a, |a| if nan(a) { highest } else { float(a) as u64 });
+        }
+        (Type::F32, _) => each1(out, a, |a| f64::from(float(a)).to_bits()),
+        (Type::F64, Type::U32) => {
+            each1(out, a, |a| if nan(a) { highest } else { (double(a) as u32).into() });
+        }
+        (Type::F64, Type::S32) => {
+            each1(out, a, |a| if nan(a) { highest } else { word(double(a) as i32) });
+        }
+        (Type::F64, Type::U64) => {
+            each1(out, a, |a| if nan(a) { highest } else { double(a) as u64 });
+        }
+        (Type::F64, _) => each1(out, a, |a| bits(double(a) as f32)),
+        (Type::S32, Type::F32) => each1(out, a, |a| bits(signed(a) as f32)),
+        (Type::S32, Type::F64) => each1(out, a, |a| f64::from(signed(a)).to_bits()),
+        (Type::S32, _) => each1(out, a, |a| i64::from(signed(a)) as u64),
+        // `U32` has zeros above.
+        (_, Type::F32) => each1(out, a, |a| bits(a as f32)),
+        (_, Type::F64) => each1(out, a, |a| (a as f64).to_bits()),
+        (_, Type::U64) => each1(out, a, |a| a),
+        _ => each1(out, a, |a| u64::from(a as u32)),
     }
 }
 

@@ -30,6 +30,11 @@ impl WarpMmaStep {
     pub(crate) fn run(&self, program: &Program, warp: &mut Warp) {
         match self.mma.accumulator {
             Type::F64 => self.run_with(program, warp, f64::from_bits, f64::to_bits, f64::mul_add),
+            Type::S32 => {
+                let to_bits = |sum: i32| u64::from(sum as u32);
+                let mul_add = |a: i32, b, sum: i32| sum.wrapping_add(a.wrapping_mul(b));
+                self.run_with(program, warp, |bits| bits as i32, to_bits, mul_add);
+            }
             _ => {
                 let from_bits = |bits: u64| f32::from_bits(bits as u32);
                 self.run_with(program, warp, from_bits, |sum| sum.to_bits().into(), f32::mul_add);
@@ -71,8 +76,14 @@ fn elements(operand: Element, bits: u64) -> Vec<u64> {
     if operand == Element::F64 {
         return vec![bits];
     }
+    let bytes = (bits as u32).to_le_bytes();
+    if operand.is_integer() {
+        let mut all: Vec<i32> = vec![];
+        Scalar::decode(operand, &bytes, &mut all);
+        return all.into_iter().map(|element| u64::from(element as u32)).collect();
+    }
     let mut all: Vec<f32> = vec![];
-    Scalar::decode(operand, &(bits as u32).to_le_bytes(), &mut all);
+    Scalar::decode(operand, &bytes, &mut all);
     all.into_iter().map(|element| element.to_bits().into()).collect()
 }
 

@@ -9,6 +9,7 @@ mod engine;
 mod files;
 mod matrix;
 mod numerics;
+mod program;
 
 use std::path::PathBuf;
 
@@ -18,6 +19,7 @@ pub use engine::EngineError;
 pub use files::{FileDamage, PackDamage, PlatformDifference, PlatformPart};
 pub use matrix::MatrixError;
 pub use numerics::{Inexact, NumericsError};
+pub use program::ProgramError;
 
 /// The result type of this library.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
@@ -318,6 +320,20 @@ pub enum Error {
         what: &'static str,
     },
 
+    /// A stream has not done its work in time.
+    #[error(
+        "the stream has not done its work after {seconds} s. A kernel that waits for what never \
+         comes runs forever: try it on the emulator, which reports such a wait"
+    )]
+    Timeout {
+        /// The time that was given.
+        seconds: f64,
+    },
+
+    /// A kernel that the program brings itself, or the arguments of its launch.
+    #[error(transparent)]
+    Program(#[from] ProgramError),
+
     /// The device memory budget of a product is too small for any block.
     #[error(
         "the product may take {requested} bytes of device memory, and its smallest blocks take \
@@ -496,6 +512,12 @@ pub enum Error {
 }
 
 /// Boxed, because it carries a whole spec, and every `Result` of this crate would grow to its size.
+impl From<pgemm_ir::BuildError> for Error {
+    fn from(error: pgemm_ir::BuildError) -> Self {
+        ProgramError::from(error).into()
+    }
+}
+
 impl From<pgemm_kernels::KernelError> for Error {
     fn from(error: pgemm_kernels::KernelError) -> Self {
         Error::Kernel(Box::new(error))

@@ -69,6 +69,7 @@ pub mod outofcore;
 pub mod packs;
 mod plans;
 pub mod power;
+pub mod program;
 mod recent;
 #[cfg(test)]
 mod recorded;
@@ -90,6 +91,8 @@ pub use matrix::HostMatrix;
 #[cfg(feature = "cpu")]
 pub use numerics::{Accumulation, Check, Comparison, ErrorModel, Reference, WorstElement};
 pub use operands::{DeviceOperand, DeviceResult, DeviceStream, NoOperand, Operands};
+/// The language of kernels: see [`program`].
+pub use pgemm_ir as language;
 pub use pgemm_ir::Element as Dtype;
 pub use pgemm_kernels::{
     Activation, BiasAlong, Epilogue, EpilogueError, EpilogueShape, ParameterError, PartError,

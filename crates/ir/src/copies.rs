@@ -57,6 +57,22 @@ impl<'k> Copies<'k> {
         self.add(u64::from(map.spec.box_bytes()).saturating_mul(self.boxes));
     }
 
+    /// Starts the copy of `bytes` consecutive bytes at `source`, a multiple of 16, to `destination`,
+    /// in every CTA that receives these copies. Both addresses are multiples of 16.
+    #[track_caller]
+    pub fn load_bytes(&self, source: Val<'k, ty::U64>, destination: Val<'k, ty::Smem>, bytes: u32) {
+        if self.builder.depth() != self.depth {
+            self.builder.fail(|location| BuildError::UncountedCopy { location });
+        }
+        match self.mask {
+            None => self.builder.bulk_load(source, destination, self.full, bytes),
+            Some(mask) => {
+                self.builder.bulk_load_multicast(source, destination, self.full, bytes, mask);
+            }
+        }
+        self.add(u64::from(bytes).saturating_mul(self.boxes));
+    }
+
     /// Copies by multicast to the `peers` CTAs of `mask`, this one included. Each of the peers
     /// copies a slice of the same size for all of them, so that this CTA receives as many boxes for
     /// each copy.

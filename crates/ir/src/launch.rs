@@ -88,6 +88,20 @@ pub struct TensorMapArgument {
     pub strides: Vec<u64>,
 }
 
+impl TensorMapArgument {
+    /// A tensor whose elements follow each other without gaps. Extents are in elements, innermost
+    /// first. The bytes of a row must be a multiple of 16.
+    pub fn packed(address: u64, element: Element, extents: &[u64]) -> TensorMapArgument {
+        let mut stride = u64::from(element.bytes());
+        let outer = extents.len().saturating_sub(1);
+        let strides = extents.iter().take(outer).map(|extent| {
+            stride = stride.saturating_mul(*extent);
+            stride
+        });
+        TensorMapArgument { address, strides: strides.collect(), extents: extents.to_vec() }
+    }
+}
+
 /// One kernel argument, in the order of the kernel's parameters.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Argument {
@@ -102,6 +116,18 @@ pub enum Argument {
     /// A tensor map, passed by value.
     TensorMap(TensorMapArgument),
 }
+
+macro_rules! arguments {
+    ($($rust:ty => $variant:ident),* $(,)?) => {$(
+        impl From<$rust> for Argument {
+            fn from(value: $rust) -> Argument {
+                Argument::$variant(value)
+            }
+        }
+    )*};
+}
+
+arguments!(u32 => U32, u64 => U64, f32 => F32, f64 => F64, TensorMapArgument => TensorMap);
 
 /// A kernel launch: everything but the kernel and the stream. Cluster shape, threads and shared
 /// memory belong to the kernel.

@@ -15,16 +15,20 @@ mod memory;
 mod mma;
 mod mma_queue;
 mod named;
+mod numbers;
 mod op;
+mod operators;
 pub mod passes;
 mod ring;
 mod roles;
 mod smem;
 mod sync;
 pub mod text;
+mod tma;
 mod types;
 mod value;
 pub mod verify;
+mod warp;
 mod warp_mma;
 
 pub use accumulators::{Accumulators, MmaAtom};
@@ -41,6 +45,7 @@ pub use kernel::{
     SYSTEM_SMEM_BYTES, WARPGROUP_THREADS, WARPGROUP_WARPS,
 };
 pub use launch::{Argument, Launch, SwizzleMode, TensorMapArgument, TensorMapSpec};
+pub use memory::Address;
 pub use mma::{Fragments, WarpMma};
 pub use mma_queue::{
     Batch, BatchSource, FragmentOfA, MmaQueue, Pending, QueueBatch, QueueState, Resident, Retired,
@@ -48,8 +53,9 @@ pub use mma_queue::{
 };
 pub use op::{
     ASource, Access, AtomicOp, AttributeError, BinaryOp, BulkEffect, CompareOp, Control,
-    DescriptorLayout, Effect, Entity, Half, Op, OperandMajor, Order, ProxyFence, RegisterChange,
-    Scope, Space, Special, Threads, UnaryOp, Uniformity, Wgmma, WgmmaEffect,
+    DescriptorLayout, Effect, Entity, Half, Op, OperandMajor, Order, ProxyFence, ReductionOp,
+    RegisterChange, Scope, Shuffle, Space, Special, Threads, UnaryOp, Uniformity, Vote, Wgmma,
+    WgmmaEffect,
 };
 pub use passes::{PassError, legalise, optimise};
 pub use ring::{LoadSlot, ReadSlot, Relay, Release, Ring, RingCursor, StoreSlot};

@@ -1,10 +1,38 @@
 //! Builder methods for memory: ordinary and atomic accesses, single elements, reductions, 8×8
-//! matrices, TMA boxes.
+//! matrices.
 
 use crate::builder::KernelBuilder;
-use crate::declare::TensorMap;
 use crate::value::{IntoVal, Scalar, Val, ty};
 use crate::{Access, AtomicOp, Element, Op, Order, Scope, Space, Type, ValueId};
+
+/// An address of global or shared memory.
+pub trait Address<'k>: Copy {
+    /// The state space that it lies in.
+    fn space(self) -> Space;
+
+    /// The SSA value of the address.
+    fn value(self) -> ValueId;
+}
+
+impl<'k> Address<'k> for Val<'k, ty::U64> {
+    fn space(self) -> Space {
+        Space::Global
+    }
+
+    fn value(self) -> ValueId {
+        self.id
+    }
+}
+
+impl<'k> Address<'k> for Val<'k, ty::Smem> {
+    fn space(self) -> Space {
+        Space::Shared
+    }
+
+    fn value(self) -> ValueId {
+        self.id
+    }
+}
 
 impl KernelBuilder {
     /// Loads `N` (1, 2 or 4) consecutive values from shared memory. The address is a multiple of
@@ -175,18 +203,34 @@ impl KernelBuilder {
         self.with_values(Op::Store(access), address.id, [value]);
     }
 
-    /// An atomic operation on a word of global memory. The result is the old word.
+    /// An atomic operation on a value in global or shared memory. The result is the old value.
     #[track_caller]
-    pub fn atomic<'k>(
+    pub fn atomic<'k, T: Scalar>(
         &'k self,
         op: AtomicOp,
-        address: Val<'k, ty::U64>,
-        value: impl IntoVal<'k, ty::U32>,
+        address: impl Address<'k>,
+        value: impl IntoVal<'k, T>,
         order: Order,
         scope: Scope,
-    ) -> Val<'k, ty::U32> {
-        let value = value.into_val(self);
-        self.value(Op::Atomic { op, order, scope }, vec![address.id, value.id])
+    ) -> Val<'k, T> {
+        let (space, value) = (address.space(), value.into_val(self));
+        self.value(Op::Atomic { op, space, order, scope }, vec![address.value(), value.id])
+    }
+
+    /// Replaces a `U32` or `U64` in global or shared memory by `new` if it is `expected`, atomically.
+    /// The result is the old value: the exchange took place if it is `expected`.
+    #[track_caller]
+    pub fn compare_exchange<'k, T: Scalar>(
+        &'k self,
+        address: impl Address<'k>,
+        expected: impl IntoVal<'k, T>,
+        new: impl IntoVal<'k, T>,
+        order: Order,
+        scope: Scope,
+    ) -> Val<'k, T> {
+        let (space, expected, new) = (address.space(), expected.into_val(self), new.into_val(self));
+        let op = Op::CompareExchange { space, order, scope };
+        self.value(op, vec![address.value(), expected.id, new.id])
     }
 
     /// Adds `values` (1, 2 or 4) to consecutive elements of global memory, each atomically, in no
@@ -219,6 +263,34 @@ impl KernelBuilder {
         self.effect(op, args);
     }
 
+    /// Starts the copy of `bytes` (4, 8 or 16) bytes of global memory to shared memory by each
+    /// active thread. Only the first `size` bytes of the source are read, and zeros follow them: 0
+    /// fills with zeros and reads nothing. Both addresses are multiples of `bytes`.
+    #[track_caller]
+    pub fn copy_async<'k>(
+        &'k self,
+        bytes: u32,
+        source: Val<'k, ty::U64>,
+        destination: Val<'k, ty::Smem>,
+        size: impl IntoVal<'k, ty::U32>,
+    ) {
+        let size = size.into_val(self);
+        self.effect(Op::CopyAsync { bytes }, vec![destination.id, source.id, size.id]);
+    }
+
+    /// Closes the group of the asynchronous copies that the warp has started. The whole warp.
+    #[track_caller]
+    pub fn copy_commit(&self) {
+        self.effect(Op::CopyCommit, vec![]);
+    }
+
+    /// Waits until at most `pending` of the warp's latest groups of asynchronous copies are
+    /// unfinished. A thread then sees its own copies; others need a barrier too. The whole warp.
+    #[track_caller]
+    pub fn copy_wait(&self, pending: u32) {
+        self.effect(Op::CopyWait { pending }, vec![]);
+    }
+
     /// `ldmatrix`: loads `N` (1, 2 or 4) 8×8 matrices of 16-bit elements. Lanes `8i..8i+8` give the
     /// row addresses of matrix `i`. With `transpose`, rows become columns.
     #[track_caller]
@@ -244,117 +316,9 @@ impl KernelBuilder {
         let op = Op::StoreMatrix { count: N as u32, transpose };
         self.with_values(op, address.id, matrices);
     }
-
-    /// Closes this thread's group of TMA stores.
-    #[track_caller]
-    pub fn bulk_commit(&self) {
-        self.effect(Op::BulkCommit, vec![]);
-    }
-
-    /// Waits until at most `pending` of this thread's TMA store groups still read shared memory.
-    #[track_caller]
-    pub fn bulk_wait_read(&self, pending: u32) {
-        self.effect(Op::BulkWait { pending, read: true }, vec![]);
-    }
-
-    /// Waits until at most `pending` of this thread's TMA store groups are unfinished. The writes
-    /// of the others are done.
-    #[track_caller]
-    pub fn bulk_wait(&self, pending: u32) {
-        self.effect(Op::BulkWait { pending, read: false }, vec![]);
-    }
 }
 
 fn weak<T: Scalar>(space: Space, vector: usize) -> Access {
     let (order, scope, once) = (Order::Weak, Scope::Cta, false);
     Access { space, ty: T::TYPE, vector: vector as u32, order, scope, once }
-}
-
-impl<'k> TensorMap<'k> {
-    /// The same map with an L2 cache policy for its copies and prefetches of boxes. The PTX
-    /// instruction `createpolicy` makes such policies.
-    #[track_caller]
-    pub fn with_policy(&self, policy: impl IntoVal<'k, ty::U64>) -> Self {
-        TensorMap { policy: Some(policy.into_val(self.pointer.builder)), ..self.clone() }
-    }
-
-    /// Lets this thread's later uses of a map in memory see the bytes of the map that it has
-    /// acquired.
-    #[track_caller]
-    pub fn fence_acquire(&self, scope: Scope) {
-        self.pointer.builder.effect(Op::FenceMapAcquire(scope), vec![self.pointer.id]);
-    }
-
-    /// Fetches the map into the descriptor cache ahead of its first use.
-    #[track_caller]
-    pub fn prefetch_map(&self) {
-        self.pointer.builder.effect(Op::PrefetchMap, vec![self.pointer.id]);
-    }
-
-    /// Asks L2 to fetch the box at `coordinates` (innermost first). It may come before the grid
-    /// dependency wait, since later writes reach L2 too. Every active thread asks once.
-    #[track_caller]
-    pub fn prefetch_box(&self, coordinates: &[Val<'k, ty::U32>]) {
-        let mut args = vec![self.pointer.id];
-        args.extend(coordinates.iter().map(|value| value.id));
-        args.extend(self.policy.map(|policy| policy.id));
-        let op = Op::TmaPrefetch { rank: coordinates.len() as u32, policy: self.policy.is_some() };
-        self.pointer.builder.effect(op, args);
-    }
-
-    /// Starts the copy of the box at `coordinates` (innermost first) to `destination`. Its bytes
-    /// complete on `mbarrier`, which must expect them: [`Copies`](crate::Copies) counts them. Every
-    /// active thread starts a copy.
-    #[track_caller]
-    pub fn load(
-        &self,
-        destination: Val<'k, ty::Smem>,
-        mbarrier: Val<'k, ty::Smem>,
-        coordinates: &[Val<'k, ty::U32>],
-    ) {
-        self.copy_in(destination, mbarrier, coordinates, None);
-    }
-
-    /// Does the same as [`load`](Self::load) in every CTA of `mask`, at the same offsets.
-    #[track_caller]
-    pub fn load_multicast(
-        &self,
-        destination: Val<'k, ty::Smem>,
-        mbarrier: Val<'k, ty::Smem>,
-        coordinates: &[Val<'k, ty::U32>],
-        mask: impl IntoVal<'k, ty::U32>,
-    ) {
-        let mask = mask.into_val(self.pointer.builder);
-        self.copy_in(destination, mbarrier, coordinates, Some(mask));
-    }
-
-    #[track_caller]
-    fn copy_in(
-        &self,
-        destination: Val<'k, ty::Smem>,
-        mbarrier: Val<'k, ty::Smem>,
-        coordinates: &[Val<'k, ty::U32>],
-        mask: Option<Val<'k, ty::U32>>,
-    ) {
-        let mut args = vec![self.pointer.id, destination.id, mbarrier.id];
-        args.extend(coordinates.iter().chain(&mask).map(|value| value.id));
-        args.extend(self.policy.map(|policy| policy.id));
-        let op = Op::TmaLoad {
-            rank: coordinates.len() as u32,
-            multicast: mask.is_some(),
-            policy: self.policy.is_some(),
-        };
-        self.pointer.builder.effect(op, args);
-    }
-
-    /// Starts the copy of the box at `source` to `coordinates` (innermost first), without the
-    /// elements outside of the tensor. It belongs to the thread's next bulk group.
-    #[track_caller]
-    pub fn store(&self, source: Val<'k, ty::Smem>, coordinates: &[Val<'k, ty::U32>]) {
-        let mut args = vec![self.pointer.id, source.id];
-        args.extend(coordinates.iter().map(|value| value.id));
-        args.extend(self.policy.map(|policy| policy.id));
-        let op = Op::TmaStore { rank: coordinates.len() as u32, policy: self.policy.is_some() };
-        self.pointer.builder.effect(op, args);
-    }
 }

@@ -41,13 +41,20 @@ pub struct Fragments {
 
 impl WarpMma {
     /// Every warp MMA that exists.
-    pub const ALL: [WarpMma; 5] = [
+    pub const ALL: [WarpMma; 8] = [
         WarpMma::f64(4),
         WarpMma::f64(8),
         WarpMma::f64(16),
+        WarpMma::TF32,
         WarpMma::of_halves(Element::Bf16),
         WarpMma::of_halves(Element::F16),
+        WarpMma::of_bytes(Element::S8),
+        WarpMma::of_bytes(Element::U8),
     ];
+
+    /// The instruction for operands of tf32, which sums in binary32.
+    pub const TF32: WarpMma =
+        WarpMma { m: 16, n: 8, k: 8, operand: Element::Tf32, accumulator: Type::F32 };
 
     /// The f64 instruction of depth `k`: 4, 8 or 16.
     pub const fn f64(k: u32) -> WarpMma {
@@ -59,6 +66,12 @@ impl WarpMma {
         WarpMma { m: 16, n: 8, k: 16, operand, accumulator: Type::F32 }
     }
 
+    /// The instruction for operands of s8 or u8, which sums in `S32`. The one for 8-bit floats, of
+    /// which Hopper makes others for f16, is not part of the language.
+    pub const fn of_bytes(operand: Element) -> WarpMma {
+        WarpMma { m: 16, n: 8, k: 32, operand, accumulator: Type::S32 }
+    }
+
     /// Whether there is such an instruction.
     pub fn exists(&self) -> bool {
         WarpMma::ALL.contains(self)
@@ -66,15 +79,19 @@ impl WarpMma {
 
     /// Type of the values that hold A and B.
     pub const fn operand_type(&self) -> Type {
-        match self.operand.bytes() {
-            2 => Type::B32,
-            _ => self.accumulator,
+        match self.operand {
+            Element::F64 => Type::F64,
+            _ => Type::B32,
         }
     }
 
     /// Elements of A or B in one value.
     pub const fn elements_of_value(&self) -> u32 {
-        if self.operand.bytes() == 2 { 2 } else { 1 }
+        match self.operand.bits() {
+            8 => 4,
+            16 => 2,
+            _ => 1,
+        }
     }
 
     /// Values of A in each lane.
@@ -108,16 +125,26 @@ impl WarpMma {
         if !self.exists() {
             return None;
         }
-        // Four lanes are neighbours along k, and eight groups of them along m or n.
-        let steps = self.k / 4;
-        let (a, b) = match self.elements_of_value() {
-            2 => (
-                "((4,8),(2,2,2)):((32,1),(16,8,128))".into(),
-                "((4,8),(2,2)):((16,1),(8,64))".into(),
-            ),
-            _ => (
+        // Four lanes are neighbours along k, and eight groups of them along m or n. Each has the
+        // elements of a value, which are neighbours along k too.
+        let elements = self.elements_of_value();
+        let steps = self.k / (4 * elements);
+        let (a, b) = match elements {
+            1 => (
                 format!("((4,8),(2,{steps})):((16,1),(8,64))"),
                 format!("((4,8),{steps}):((8,1),32)"),
+            ),
+            _ => (
+                format!(
+                    "((4,8),({elements},2,{steps})):(({},1),(16,8,{}))",
+                    16 * elements,
+                    64 * elements
+                ),
+                format!(
+                    "((4,8),({elements},{steps})):(({},1),(8,{}))",
+                    8 * elements,
+                    32 * elements
+                ),
             ),
         };
         let layout = |text: String, tile: [u32; 2]| {
@@ -165,19 +192,20 @@ mod tests {
             let Fragments { a, b, c } = mma.fragments().unwrap();
             for lane in 0..32 {
                 let (group, in_group) = (lane / 4, lane % 4);
-                let halves = mma.operand.bytes() == 2;
                 for i in 0..a.values() {
-                    let (second_row, column) = match halves {
-                        true => (i % 4 >= 2, in_group * 2 + (i & 1) + if i >= 4 { 8 } else { 0 }),
-                        false => (i % 2 == 1, i / 2 * 4 + in_group),
+                    let (second_row, column) = match mma.operand.bits() {
+                        8 => (i % 8 >= 4, in_group * 4 + (i & 3) + if i >= 8 { 16 } else { 0 }),
+                        16 => (i % 4 >= 2, in_group * 2 + (i & 1) + if i >= 4 { 8 } else { 0 }),
+                        _ => (i % 2 == 1, i / 2 * 4 + in_group),
                     };
                     let row = if second_row { group + 8 } else { group };
                     assert_eq!(a.coordinate(lane, i).unwrap(), (row, column).into());
                 }
                 for i in 0..b.values() {
-                    let row = match halves {
-                        true => in_group * 2 + (i & 1) + if i >= 2 { 8 } else { 0 },
-                        false => i * 4 + in_group,
+                    let row = match mma.operand.bits() {
+                        8 => in_group * 4 + (i & 3) + if i >= 4 { 16 } else { 0 },
+                        16 => in_group * 2 + (i & 1) + if i >= 2 { 8 } else { 0 },
+                        _ => i * 4 + in_group,
                     };
                     assert_eq!(b.coordinate(lane, i).unwrap(), (group, row).into());
                 }
@@ -199,6 +227,8 @@ mod tests {
             WarpMma { operand: Element::F32, ..mma },
             WarpMma { accumulator: Type::F32, ..mma },
             WarpMma::of_halves(Element::E4m3),
+            WarpMma::of_bytes(Element::E4m3),
+            WarpMma { k: 4, ..WarpMma::TF32 },
             WarpMma { k: 8, ..WarpMma::of_halves(Element::F16) },
         ] {
             assert_eq!(other.fragments(), None, "{other}");

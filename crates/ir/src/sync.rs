@@ -25,6 +25,13 @@ impl<'k> Val<'k, ty::Smem> {
         self.builder.effect(Op::MbarrierArriveExpect { bytes }, vec![self.id]);
     }
 
+    /// Arrives once for each thread of the warp, when all asynchronous copies that the thread has
+    /// started so far are complete. The whole warp.
+    #[track_caller]
+    pub fn mbarrier_arrive_after_copies(self) {
+        self.builder.effect(Op::CopyArrive, vec![self.id]);
+    }
+
     /// Blocks until the phase of this parity has completed.
     #[track_caller]
     pub fn mbarrier_wait(self, parity: impl IntoVal<'k, ty::U32>) {
@@ -42,12 +49,6 @@ impl<'k> Val<'k, ty::ClusterSmem> {
 }
 
 impl KernelBuilder {
-    /// True in exactly one thread of the converged warp.
-    #[track_caller]
-    pub fn elect(&self) -> Val<'_, ty::Bool> {
-        self.value(Op::Elect, vec![])
-    }
-
     /// Makes mbarrier initialisation visible to the cluster and to TMA.
     #[track_caller]
     pub fn fence_mbarrier_init(&self) {

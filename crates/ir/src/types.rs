@@ -21,7 +21,8 @@ named! {
         /// binary64.
         F64 = "f64",
         /// Two packed elements: of 16 bits with the first in the low half, or of 8 bits in the low
-        /// half with the first in the low byte.
+        /// half with the first in the low byte. In fragments of an MMA also one tf32, or four
+        /// elements of 8 bits.
         B32 = "b32",
         /// A byte address in this CTA's shared memory.
         Smem = "smem",

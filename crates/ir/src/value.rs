@@ -2,7 +2,6 @@
 //! built. Nothing converts a `Val` back, so confusing the two does not compile.
 
 use std::marker::PhantomData;
-use std::ops;
 
 use crate::builder::KernelBuilder;
 use crate::{BinaryOp, CompareOp, Constant, Element, Half, Op, Type, UnaryOp, ValueId};
@@ -119,8 +118,19 @@ impl<'k, T: Scalar> Val<'k, T> {
         self.id
     }
 
+    /// A constant of the same kernel and type.
     #[track_caller]
-    fn binary(self, op: BinaryOp, rhs: impl IntoVal<'k, T>) -> Self {
+    pub fn constant(self, value: impl IntoVal<'k, T>) -> Self {
+        value.into_val(self.builder)
+    }
+
+    #[track_caller]
+    pub(crate) fn unary(self, op: UnaryOp) -> Self {
+        self.builder.value(Op::Unary(op), vec![self.id])
+    }
+
+    #[track_caller]
+    pub(crate) fn binary(self, op: BinaryOp, rhs: impl IntoVal<'k, T>) -> Self {
         let rhs = rhs.into_val(self.builder);
         self.builder.value(Op::Binary(op), vec![self.id, rhs.id])
     }
@@ -149,22 +159,22 @@ impl<'k, T: Scalar> Val<'k, T> {
         self.compare(CompareOp::Lt, rhs)
     }
 
+    /// `self <= rhs`.
+    #[track_caller]
+    pub fn le(self, rhs: impl IntoVal<'k, T>) -> Val<'k, ty::Bool> {
+        self.compare(CompareOp::Le, rhs)
+    }
+
+    /// `self > rhs`.
+    #[track_caller]
+    pub fn gt(self, rhs: impl IntoVal<'k, T>) -> Val<'k, ty::Bool> {
+        self.compare(CompareOp::Gt, rhs)
+    }
+
     /// `self >= rhs`.
     #[track_caller]
     pub fn ge(self, rhs: impl IntoVal<'k, T>) -> Val<'k, ty::Bool> {
         self.compare(CompareOp::Ge, rhs)
-    }
-
-    /// The smaller of two values.
-    #[track_caller]
-    pub fn min(self, rhs: impl IntoVal<'k, T>) -> Self {
-        self.binary(BinaryOp::Min, rhs)
-    }
-
-    /// The larger of two values.
-    #[track_caller]
-    pub fn max(self, rhs: impl IntoVal<'k, T>) -> Self {
-        self.binary(BinaryOp::Max, rhs)
     }
 }
 
@@ -182,18 +192,6 @@ impl<'k> Val<'k, ty::Bool> {
 }
 
 impl<'k> Val<'k, ty::U32> {
-    /// Quotient rounded up.
-    #[track_caller]
-    pub fn div_ceil(self, divisor: u32) -> Self {
-        (self + (divisor - 1)) / divisor
-    }
-
-    /// The upper 32 of the 64 bits of the product.
-    #[track_caller]
-    pub fn multiply_high(self, rhs: impl IntoVal<'k, ty::U32>) -> Self {
-        self.binary(BinaryOp::MulHigh, rhs)
-    }
-
     /// Four of the eight bytes of this word and `high`, this word's first. Nibble `i` of the
     /// selector says which one becomes byte `i`: see [`Op::PermuteBytes`].
     #[track_caller]
@@ -202,13 +200,7 @@ impl<'k> Val<'k, ty::U32> {
         self.builder.value(Op::PermuteBytes, vec![self.id, high.id, selector.id])
     }
 
-    /// The same number in 64 bits.
-    #[track_caller]
-    pub fn widen(self) -> Val<'k, ty::U64> {
-        self.builder.value(Op::Convert(Type::U64), vec![self.id])
-    }
-
-    /// The binary32 of these bits.
+    /// The binary32 of these bits. [`to_f32`](Self::to_f32) converts the number.
     #[track_caller]
     pub fn as_f32(self) -> Val<'k, ty::F32> {
         self.builder.value(Op::Bitcast(Type::F32), vec![self.id])
@@ -225,20 +217,6 @@ impl<'k> Val<'k, ty::U32> {
     pub fn as_s32(self) -> Val<'k, ty::S32> {
         self.builder.value(Op::Bitcast(Type::S32), vec![self.id])
     }
-
-    /// Lane 0's value in all lanes of the warp. The verifier knows it to be warp-uniform, so
-    /// operations that a warp executes together may stand under a condition on it.
-    #[track_caller]
-    pub fn warp_uniform(self) -> Self {
-        self.builder.value(Op::ShuffleFirst, vec![self.id])
-    }
-
-    /// Lane 0's value in all lanes of the warp. The kernel vouches that all warps of the warpgroup
-    /// have the same value, and the verifier takes it to be warpgroup-uniform.
-    #[track_caller]
-    pub fn warpgroup_uniform(self) -> Self {
-        self.builder.value(Op::AssumeUniform, vec![self.id])
-    }
 }
 
 impl<'k> Val<'k, ty::S32> {
@@ -246,12 +224,6 @@ impl<'k> Val<'k, ty::S32> {
     #[track_caller]
     pub fn as_u32(self) -> Val<'k, ty::U32> {
         self.builder.value(Op::Bitcast(Type::U32), vec![self.id])
-    }
-
-    /// The nearest binary32; ties go to even.
-    #[track_caller]
-    pub fn to_f32(self) -> Val<'k, ty::F32> {
-        self.builder.value(Op::Convert(Type::F32), vec![self.id])
     }
 }
 
@@ -271,7 +243,7 @@ impl<'k> Val<'k, ty::U64> {
     /// The global address plus `bytes`.
     #[track_caller]
     pub fn byte_offset(self, bytes: impl IntoVal<'k, ty::U32>) -> Self {
-        self + bytes.into_val(self.builder).widen()
+        self + bytes.into_val(self.builder).to_u64()
     }
 }
 
@@ -302,69 +274,11 @@ impl<'k> Val<'k, ty::Descriptor> {
     }
 }
 
-macro_rules! fused {
-    ($($float:ident),*) => {$(
-        impl<'k> Val<'k, ty::$float> {
-            /// `self * factor + addend`, rounded once.
-            #[track_caller]
-            pub fn mul_add(
-                self,
-                factor: impl IntoVal<'k, ty::$float>,
-                addend: impl IntoVal<'k, ty::$float>,
-            ) -> Self {
-                let (factor, addend) =
-                    (factor.into_val(self.builder), addend.into_val(self.builder));
-                self.builder.value(Op::Fma, vec![self.id, factor.id, addend.id])
-            }
-
-            /// A constant of the same kernel.
-            #[track_caller]
-            pub fn constant(self, value: impl IntoVal<'k, ty::$float>) -> Self {
-                value.into_val(self.builder)
-            }
-
-            /// Its magnitude.
-            #[track_caller]
-            pub fn abs(self) -> Self {
-                self.builder.value(Op::Unary(UnaryOp::Abs), vec![self.id])
-            }
-
-            /// The number with the other sign.
-            #[track_caller]
-            pub fn negated(self) -> Self {
-                self.builder.value(Op::Unary(UnaryOp::Neg), vec![self.id])
-            }
-        }
-    )*};
-}
-
-fused!(F32, F64);
-
 impl<'k> Val<'k, ty::F32> {
     /// Its bits.
     #[track_caller]
     pub fn bits(self) -> Val<'k, ty::U32> {
         self.builder.value(Op::Bitcast(Type::U32), vec![self.id])
-    }
-
-    /// Two to the power of this number. The error is at most two units in the last place; subnormal
-    /// operands and results become zero.
-    #[track_caller]
-    pub fn exp2(self) -> Self {
-        self.builder.value(Op::Unary(UnaryOp::Exp2), vec![self.id])
-    }
-
-    /// The reciprocal. The error is at most one unit in the last place; subnormal operands and
-    /// results become zero.
-    #[track_caller]
-    pub fn reciprocal(self) -> Self {
-        self.builder.value(Op::Unary(UnaryOp::Reciprocal), vec![self.id])
-    }
-
-    /// The larger of two values: NaN if one of them is NaN, and +0 of the two zeros.
-    #[track_caller]
-    pub fn max_nan(self, rhs: impl IntoVal<'k, ty::F32>) -> Self {
-        self.binary(BinaryOp::MaxNan, rhs)
     }
 
     /// Packs this value (low) and `high` into two elements of 16 or 8 bits, rounded to nearest
@@ -396,45 +310,5 @@ impl<'k> Val<'k, ty::B32> {
         let low = self.builder.value(Op::Unpack(element, Half::Low), vec![self.id]);
         let high = self.builder.value(Op::Unpack(element, Half::High), vec![self.id]);
         [low, high]
-    }
-}
-
-macro_rules! operators {
-    ($($trait:ident $method:ident $op:ident),* $(,)?) => {$(
-        impl<'k, T: Scalar, R: IntoVal<'k, T>> ops::$trait<R> for Val<'k, T> {
-            type Output = Val<'k, T>;
-            #[track_caller]
-            fn $method(self, rhs: R) -> Self::Output {
-                self.binary(BinaryOp::$op, rhs)
-            }
-        }
-    )*};
-}
-
-operators!(
-    Add add Add, Sub sub Sub, Mul mul Mul, Div div Div, Rem rem Rem,
-    BitAnd bitand And, BitOr bitor Or, BitXor bitxor Xor,
-);
-
-macro_rules! shifts {
-    ($($trait:ident $method:ident $op:ident),*) => {$(
-        impl<'k, T: Scalar, R: IntoVal<'k, ty::U32>> ops::$trait<R> for Val<'k, T> {
-            type Output = Val<'k, T>;
-            #[track_caller]
-            fn $method(self, amount: R) -> Self::Output {
-                let amount = amount.into_val(self.builder);
-                self.builder.value(Op::Binary(BinaryOp::$op), vec![self.id, amount.id])
-            }
-        }
-    )*};
-}
-
-shifts!(Shl shl Shl, Shr shr Shr);
-
-impl<'k, T: Scalar> ops::Not for Val<'k, T> {
-    type Output = Val<'k, T>;
-    #[track_caller]
-    fn not(self) -> Self::Output {
-        self.builder.value(Op::Unary(UnaryOp::Not), vec![self.id])
     }
 }

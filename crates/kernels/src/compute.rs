@@ -190,7 +190,7 @@ impl Compute for ty::F64 {
     }
 
     fn from_word(word: Val<'_, ty::U32>) -> Val<'_, Self> {
-        word.widen().as_f64()
+        word.to_u64().as_f64()
     }
 
     fn multiply<'k>(a: Val<'k, Self>, b: Val<'k, Self>) -> Val<'k, Self> {

@@ -168,16 +168,16 @@ impl<'k> DirectKernel<'k> {
             Side::N => (self.spec.b_major, self.spec.tile.n),
         };
         let size = u64::from(ELEMENT_BYTES);
-        let start = matrix.address + origin.batch.widen() * matrix.batch_stride;
+        let start = matrix.address + origin.batch.to_u64() * matrix.batch_stride;
         let first = origin.along(side);
         let (line, depth) = (first + lane / 4, self.depth_of_lane(0));
         let at = |line: U32<'k>, element: U32<'k>| {
-            start + line.widen() * matrix.stride + element.widen() * size
+            start + line.to_u64() * matrix.stride + element.to_u64() * size
         };
         // The address behind the last element that may be loaded, and that behind the last one of
         // the tile. There is a line even if K is 0.
-        let last_line = (matrix.lines.max(1) - 1).widen() * matrix.stride;
-        let bytes = last_line + matrix.length.widen() * size;
+        let last_line = (matrix.lines.max(1) - 1).to_u64() * matrix.stride;
+        let bytes = last_line + matrix.length.to_u64() * size;
         let are_near = (bytes + PAGE_BYTES).ge(matrix.batch_stride);
         let last = are_near.select(matrix.address + matrix.batch_span, start);
         let end = last + bytes;

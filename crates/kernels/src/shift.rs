@@ -62,7 +62,7 @@ pub(crate) fn gather<'k>(
     last: Val<'k, ty::U32>,
     size: u32,
 ) -> Words<'k> {
-    let address = |i: u32| first + last.min(i).widen() * step;
+    let address = |i: u32| first + last.min(i).to_u64() * step;
     match size {
         1 | 2 => std::array::from_fn(|word| {
             let in_word = 4 / size;

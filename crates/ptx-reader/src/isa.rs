@@ -93,7 +93,9 @@ pub(crate) fn signature(opcode: &str) -> Option<(Format, Vec<Format>)> {
     let before = parts.len().checked_sub(2).and_then(|index| Format::named(parts[index]));
     Some(match parts[0] {
         "mov" if parts.len() == 2 => (last, vec![last]),
-        "not" | "neg" | "abs" | "ex2" | "rcp" => (last, vec![last]),
+        "not" | "neg" | "abs" | "ex2" | "rcp" | "sqrt" | "rsqrt" | "lg2" | "tanh" | "sin"
+        | "cos" | "brev" => (last, vec![last]),
+        "popc" | "clz" => (U32, vec![last]),
         "add" | "sub" | "mul" | "div" | "rem" | "min" | "max" | "and" | "or" | "xor" => {
             (last, vec![last; 2])
         }

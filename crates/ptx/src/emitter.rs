@@ -332,12 +332,22 @@ impl<'k> Emitter<'k> {
             Op::DescriptorAdvance(bytes) => self.descriptor_advance(inst, *bytes),
             Op::Elect => self.elect(inst),
             Op::ShuffleFirst | Op::AssumeUniform => self.shuffle_first(inst),
+            Op::Shuffle { shuffle, width } => self.shuffle(inst, *shuffle, *width),
+            Op::Vote(vote) => self.vote(inst, *vote),
+            Op::Ballot => self.ballot(inst),
+            Op::Match => self.match_lanes(inst),
+            Op::WarpReduce(op) => self.warp_reduce(inst, *op),
             Op::AccGet(acc, index) => self.accumulator_get(inst, *acc, *index),
             Op::AccSet(acc, index) => self.accumulator_set(inst, *acc, *index),
 
             Op::Load(access) => self.load(inst, access),
             Op::Store(access) => self.store(inst, access),
-            Op::Atomic { op, order, scope } => self.atomic(inst, *op, *order, *scope),
+            Op::Atomic { op, space, order, scope } => {
+                self.atomic(inst, *op, (*space, *order, *scope))
+            }
+            Op::CompareExchange { space, order, scope } => {
+                self.compare_exchange(inst, (*space, *order, *scope))
+            }
             Op::Reduce { vector } => self.reduce(inst, *vector),
             Op::LoadElement(element) => self.load_element(inst, *element),
             Op::StoreElement(element) => self.store_element(inst, *element),
@@ -345,6 +355,11 @@ impl<'k> Emitter<'k> {
             Op::StoreNarrow { space, bytes } => self.store_narrow(inst, *space, *bytes),
             Op::LoadMatrix { count, transpose } => self.load_matrix(inst, *count, *transpose),
             Op::StoreMatrix { count, transpose } => self.store_matrix(inst, *count, *transpose),
+
+            Op::CopyAsync { bytes } => self.copy_async(inst, *bytes),
+            Op::CopyCommit => self.plain(inst, "cp.async.commit_group"),
+            Op::CopyWait { pending } => self.plain(inst, &format!("cp.async.wait_group {pending}")),
+            Op::CopyArrive => self.copy_arrive(inst),
 
             Op::MbarrierInit { count } => self.mbarrier_init(inst, *count),
             Op::MbarrierArrive => self.mbarrier_arrive(inst),
@@ -370,7 +385,13 @@ impl<'k> Emitter<'k> {
             Op::TmaLoad { rank, multicast, policy } => {
                 self.tma_load(inst, *rank, *multicast, *policy)
             }
-            Op::TmaStore { rank, policy } => self.tma_store(inst, *rank, *policy),
+            Op::TmaStore { rank, policy } => self.tma_store(inst, None, *rank, *policy),
+            Op::TmaReduce { op, rank, policy } => self.tma_store(inst, Some(*op), *rank, *policy),
+            Op::BulkLoad { multicast, policy } => self.bulk_load(inst, *multicast, *policy),
+            Op::BulkStore { policy } => self.bulk_store(inst, None, *policy),
+            Op::BulkReduce { op, element, policy } => {
+                self.bulk_store(inst, Some((*op, *element)), *policy)
+            }
             Op::TmaPrefetch { rank, policy } => self.tma_prefetch(inst, *rank, *policy),
             Op::BulkCommit => self.plain(inst, "cp.async.bulk.commit_group"),
             Op::BulkWait { pending, read } => self.bulk_wait(inst, *pending, *read),

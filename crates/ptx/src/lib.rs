@@ -6,6 +6,7 @@
 //! result is an error or a text that `ptxas` refuses, never a panic.
 
 mod barrier;
+mod collective;
 mod control;
 mod cubin;
 mod element;

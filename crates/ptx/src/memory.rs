@@ -123,20 +123,54 @@ impl Emitter<'_> {
         &mut self,
         inst: &Inst,
         op: AtomicOp,
-        order: Order,
-        scope: Scope,
+        (space, order, scope): (Space, Order, Scope),
     ) -> Result<(), EmitError> {
         let [address, value] = self.args(inst)?;
-        let op = match op {
-            AtomicOp::Add => "add.u32",
-            AtomicOp::Inc => "inc.u32",
-            AtomicOp::Exch => "exch.b32",
+        let ty = self.ty(inst, value)?;
+        let suffix = match op {
+            AtomicOp::Add | AtomicOp::Inc | AtomicOp::Dec | AtomicOp::Min | AtomicOp::Max => {
+                ty.name()
+            }
+            AtomicOp::And | AtomicOp::Or | AtomicOp::Xor | AtomicOp::Exch => bits(ty),
         };
+        let op = op.name();
         let address = self.address(inst, address)?;
         let value = self.read(inst, value)?;
         let result = self.define_result(inst)?;
-        let (order, scope) = (order_name(order), scope_name(scope));
-        ptx!(self, "atom.{order}.{scope}.global.{op} {result}, [{address}], {value}");
+        let access = atomic_access(space, order, scope);
+        ptx!(self, "atom.{access}.{op}.{suffix} {result}, [{address}], {value}");
+        Ok(())
+    }
+
+    pub(crate) fn compare_exchange(
+        &mut self,
+        inst: &Inst,
+        (space, order, scope): (Space, Order, Scope),
+    ) -> Result<(), EmitError> {
+        let [address, expected, new] = self.args(inst)?;
+        let suffix = bits(self.ty(inst, new)?);
+        let address = self.address(inst, address)?;
+        let values = self.read_list(inst, &[expected, new])?;
+        let result = self.define_result(inst)?;
+        let access = atomic_access(space, order, scope);
+        ptx!(self, "atom.{access}.cas.{suffix} {result}, [{address}], {values}");
+        Ok(())
+    }
+
+    pub(crate) fn copy_async(&mut self, inst: &Inst, bytes: u32) -> Result<(), EmitError> {
+        let [to, from, size] = self.args(inst)?;
+        let (to, from) = (self.address(inst, to)?, self.address(inst, from)?);
+        let size = self.read(inst, size)?;
+        // Only copies of 16 bytes can leave the first-level cache out.
+        let cache = if bytes == 16 { "cg" } else { "ca" };
+        ptx!(self, "cp.async.{cache}.shared::cta.global [{to}], [{from}], {bytes}, {size}");
+        Ok(())
+    }
+
+    pub(crate) fn copy_arrive(&mut self, inst: &Inst) -> Result<(), EmitError> {
+        let [barrier] = self.args(inst)?;
+        let barrier = self.address(inst, barrier)?;
+        ptx!(self, "cp.async.mbarrier.arrive.noinc.shared::cta.b64 [{barrier}]");
         Ok(())
     }
 
@@ -159,6 +193,16 @@ fn narrow(space: Space, bytes: u32) -> String {
 fn matrix_shape(count: u32, transpose: bool) -> String {
     let transpose = if transpose { ".trans" } else { "" };
     format!("m8n8.x{count}{transpose}.shared::cta.b16")
+}
+
+/// The part of the opcode behind `atom`: order, scope and space.
+fn atomic_access(space: Space, order: Order, scope: Scope) -> String {
+    format!("{}.{}.{}", order_name(order), scope_name(scope), space_name(space))
+}
+
+/// The bits of a type as a type.
+fn bits(ty: Type) -> &'static str {
+    if ty.bytes() == Some(8) { "b64" } else { "b32" }
 }
 
 fn space_name(space: Space) -> &'static str {

@@ -340,6 +340,7 @@ fn is_address(op: &Op, index: usize) -> bool {
         Op::Load(_)
         | Op::Store(_)
         | Op::Atomic { .. }
+        | Op::CompareExchange { .. }
         | Op::Reduce { .. }
         | Op::LoadElement(_)
         | Op::StoreElement(_)
@@ -352,9 +353,13 @@ fn is_address(op: &Op, index: usize) -> bool {
         | Op::MbarrierArriveExpect { .. }
         | Op::MbarrierArriveCluster
         | Op::MbarrierWait
+        | Op::CopyArrive
         | Op::PrefetchLine => index == 0,
         Op::TmaLoad { .. } => index == 1 || index == 2,
-        Op::TmaStore { .. } => index == 1,
+        Op::TmaStore { .. } | Op::TmaReduce { .. } => index == 1,
+        Op::BulkLoad { .. } => index <= 2,
+        Op::CopyAsync { .. } => index <= 1,
+        Op::BulkStore { .. } | Op::BulkReduce { .. } => index <= 1,
         _ => false,
     }
 }

@@ -1,6 +1,6 @@
 //! TMA copies and prefetches, and the bulk groups of stores.
 
-use pgemm_ir::{Inst, ValueId};
+use pgemm_ir::{Element, Inst, ReductionOp, ValueId};
 
 use crate::EmitError;
 use crate::emitter::{Emitter, ptx};
@@ -90,9 +90,72 @@ impl Emitter<'_> {
         }
     }
 
+    pub(crate) fn bulk_load(
+        &mut self,
+        inst: &Inst,
+        multicast: bool,
+        policy: bool,
+    ) -> Result<(), EmitError> {
+        let expected = 4 + usize::from(multicast) + usize::from(policy);
+        let (operands, rest) = match &inst.args[..] {
+            [from, to, barrier, bytes, rest @ ..] if inst.args.len() == expected => {
+                ([*from, *to, *barrier, *bytes], rest)
+            }
+            args => return Err(self.arity(inst, "operands", expected, args.len())),
+        };
+        let (mask, policy) = rest.split_at(usize::from(multicast));
+        let mask = match mask {
+            [mask] => format!(", {}", self.cta_mask(inst, *mask)?),
+            _ => String::new(),
+        };
+        let (hint, policy) = self.cache_hint(inst, policy)?;
+        let [from, to, barrier, bytes] = operands;
+        let (from, to) = (self.address(inst, from)?, self.address(inst, to)?);
+        let (barrier, bytes) = (self.address(inst, barrier)?, self.read(inst, bytes)?);
+        let multicast = if multicast { ".multicast::cluster" } else { "" };
+        ptx!(
+            self,
+            "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes{multicast}{hint} \
+             [{to}], [{from}], {bytes}, [{barrier}]{mask}{policy}"
+        );
+        Ok(())
+    }
+
+    /// A copy of consecutive bytes to global memory, or a reduction.
+    pub(crate) fn bulk_store(
+        &mut self,
+        inst: &Inst,
+        reduction: Option<(ReductionOp, Element)>,
+        policy: bool,
+    ) -> Result<(), EmitError> {
+        let expected = 3 + usize::from(policy);
+        let (operands, policy) = match &inst.args[..] {
+            [to, from, bytes, policy @ ..] if inst.args.len() == expected => {
+                ([*to, *from, *bytes], policy)
+            }
+            args => return Err(self.arity(inst, "operands", expected, args.len())),
+        };
+        let (opcode, suffix) = match reduction {
+            None => ("cp", String::new()),
+            Some((op, element)) => ("cp.reduce", combination(op, element)),
+        };
+        let (hint, policy) = self.cache_hint(inst, policy)?;
+        let [to, from, bytes] = operands;
+        let (to, from) = (self.address(inst, to)?, self.address(inst, from)?);
+        let bytes = self.read(inst, bytes)?;
+        ptx!(
+            self,
+            "{opcode}.async.bulk.global.shared::cta.bulk_group{hint}{suffix} \
+             [{to}], [{from}], {bytes}{policy}"
+        );
+        Ok(())
+    }
+
+    /// A copy of a box to global memory, or a reduction.
     pub(crate) fn tma_store(
         &mut self,
         inst: &Inst,
+        reduction: Option<ReductionOp>,
         rank: u32,
         policy: bool,
     ) -> Result<(), EmitError> {
@@ -101,6 +164,10 @@ impl Emitter<'_> {
             [map, from, rest @ ..] if inst.args.len() == expected => (*map, *from, rest),
             args => return Err(self.arity(inst, "operands", expected, args.len())),
         };
+        let (opcode, op) = match reduction {
+            None => ("cp", String::new()),
+            Some(op) => ("cp.reduce", format!(".{}", op.name())),
+        };
         let (coordinates, policy) = rest.split_at(rank as usize);
         let (hint, policy) = self.cache_hint(inst, policy)?;
         let map = self.register(inst, map)?;
@@ -108,7 +175,7 @@ impl Emitter<'_> {
         let coordinates = self.read_list(inst, coordinates)?;
         ptx!(
             self,
-            "cp.async.bulk.tensor.{rank}d.global.shared::cta.bulk_group{hint} \
+            "{opcode}.async.bulk.tensor.{rank}d.global.shared::cta{op}.bulk_group{hint} \
              [{map}, {{{coordinates}}}], [{from}]{policy}"
         );
         Ok(())
@@ -136,4 +203,14 @@ impl Emitter<'_> {
         );
         Ok(())
     }
+}
+
+/// The operation and the type of a reduction. Without `.noftz`, sums of f16 and bf16 would lose
+/// subnormal numbers.
+fn combination(op: ReductionOp, element: Element) -> String {
+    let subnormal = match (op, element) {
+        (ReductionOp::Add, Element::F16 | Element::Bf16) => ".noftz",
+        _ => "",
+    };
+    format!(".{}{subnormal}.{}", op.name(), element.name())
 }

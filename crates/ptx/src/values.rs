@@ -67,21 +67,6 @@ impl Emitter<'_> {
         Ok(())
     }
 
-    pub(crate) fn elect(&mut self, inst: &Inst) -> Result<(), EmitError> {
-        let [] = self.args(inst)?;
-        let result = self.define_result(inst)?;
-        ptx!(self, "elect.sync _|{result}, 0xffffffff");
-        Ok(())
-    }
-
-    pub(crate) fn shuffle_first(&mut self, inst: &Inst) -> Result<(), EmitError> {
-        let [value] = self.args(inst)?;
-        let value = self.register(inst, value)?;
-        let result = self.define_result(inst)?;
-        ptx!(self, "shfl.sync.idx.b32 {result}, {value}, 0, 31, 0xffffffff");
-        Ok(())
-    }
-
     /// A new register for the one result.
     pub(crate) fn define_result(&mut self, inst: &Inst) -> Result<Register, EmitError> {
         let result = self.result(inst)?;
@@ -138,7 +123,11 @@ impl Emitter<'_> {
         let name = match special {
             Special::Lane => "%laneid",
             Special::Cta => "%ctaid.x",
+            Special::CtaY => "%ctaid.y",
+            Special::CtaZ => "%ctaid.z",
             Special::CtaCount => "%nctaid.x",
+            Special::CtaCountY => "%nctaid.y",
+            Special::CtaCountZ => "%nctaid.z",
             Special::CtaRank => "%cluster_ctarank",
             Special::Cluster => "%clusterid.x",
             Special::ClusterCount => "%nclusterid.x",
@@ -164,6 +153,24 @@ impl Emitter<'_> {
             (UnaryOp::Abs, Type::F64) => "abs.f64",
             (UnaryOp::Exp2, Type::F32) => "ex2.approx.ftz.f32",
             (UnaryOp::Reciprocal, Type::F32) => "rcp.approx.ftz.f32",
+            (UnaryOp::Sqrt, Type::F32) => "sqrt.rn.f32",
+            (UnaryOp::Sqrt, Type::F64) => "sqrt.rn.f64",
+            (UnaryOp::ReciprocalSqrt, Type::F32) => "rsqrt.approx.ftz.f32",
+            (UnaryOp::Log2, Type::F32) => "lg2.approx.ftz.f32",
+            (UnaryOp::Tanh, Type::F32) => "tanh.approx.f32",
+            (UnaryOp::Sin, Type::F32) => "sin.approx.ftz.f32",
+            (UnaryOp::Cos, Type::F32) => "cos.approx.ftz.f32",
+            (UnaryOp::Floor, Type::F32) => "cvt.rmi.f32.f32",
+            (UnaryOp::Floor, Type::F64) => "cvt.rmi.f64.f64",
+            (UnaryOp::Ceil, Type::F32) => "cvt.rpi.f32.f32",
+            (UnaryOp::Ceil, Type::F64) => "cvt.rpi.f64.f64",
+            (UnaryOp::RoundEven, Type::F32) => "cvt.rni.f32.f32",
+            (UnaryOp::RoundEven, Type::F64) => "cvt.rni.f64.f64",
+            (UnaryOp::Truncate, Type::F32) => "cvt.rzi.f32.f32",
+            (UnaryOp::Truncate, Type::F64) => "cvt.rzi.f64.f64",
+            (UnaryOp::CountOnes, Type::U32) => "popc.b32",
+            (UnaryOp::LeadingZeros, Type::U32) => "clz.b32",
+            (UnaryOp::ReverseBits, Type::U32) => "brev.b32",
             _ => return Err(self.unsupported_type(inst, ty)),
         };
         let a = self.read(inst, a)?;
@@ -290,8 +297,14 @@ impl Emitter<'_> {
             (Type::U32, Type::U64) => "cvt.u64.u32",
             (Type::S32, Type::U64) => "cvt.s64.s32",
             (Type::U64, Type::U32 | Type::S32) => "cvt.u32.u64",
-            (Type::U32, Type::F32) => "cvt.rn.f32.u32",
-            (Type::S32, Type::F32) => "cvt.rn.f32.s32",
+            (Type::F32, Type::F64) => "cvt.f64.f32",
+            (Type::F64, Type::F32) => "cvt.rn.f32.f64",
+            (Type::U32 | Type::S32 | Type::U64, Type::F32 | Type::F64) => {
+                &format!("cvt.rn.{}.{}", to.name(), from.name())[..]
+            }
+            (Type::F32 | Type::F64, Type::U32 | Type::S32 | Type::U64) => {
+                &format!("cvt.rzi.{}.{}", to.name(), from.name())
+            }
             _ => return Err(self.unsupported_conversion(inst, from)),
         };
         let a = self.read(inst, a)?;

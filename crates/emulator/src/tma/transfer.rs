@@ -2,7 +2,7 @@
 
 use std::rc::Rc;
 
-use pgemm_ir::Format;
+use pgemm_ir::{Format, ReductionOp};
 
 use crate::fault::Outcome;
 use crate::flight::{Flight, FlightKind};
@@ -12,6 +12,7 @@ use crate::program::{SMEM_BASE, TensorMap};
 use crate::report::ReportKind;
 use crate::shadow::{self, Access, CELL_BYTES, Observer, ShadowSpace};
 use crate::state::{BulkThread, Wait, WarpId};
+use crate::tma::reduction;
 
 /// Unit of bytes of copies and swizzles.
 const CHUNK_BYTES: u32 = 16;
@@ -72,8 +73,8 @@ impl Emulator<'_> {
                 let barrier = *barrier;
                 self.land(&flight, &map, barrier)?;
             }
-            FlightKind::Store { warp, lane, group, staged } => {
-                let (warp, lane, group) = (*warp, *lane, *group);
+            FlightKind::Store { warp, lane, group, reduction, staged } => {
+                let (warp, lane, group, reduction) = (*warp, *lane, *group, *reduction);
                 let id = WarpId { slot: flight.slot, rank: flight.rank, warp };
                 match staged.take() {
                     None => {
@@ -87,7 +88,7 @@ impl Emulator<'_> {
                         return Ok(());
                     }
                     Some(data) => {
-                        self.write_store(&flight, &map, id, lane, group, &data)?;
+                        self.write_store(&flight, &map, id, (lane, group, reduction), &data)?;
                         self.store_progress(id, lane, |thread| thread.unwritten[group] -= 1);
                         self.statistics.tma_stores += 1;
                     }
@@ -174,17 +175,13 @@ impl Emulator<'_> {
     ) -> Outcome {
         let what = if write { "writes a TMA box" } else { "reads a TMA box" };
         let Some(place) = self.memory.locate(address, bytes) else {
-            let message = format!(
-                "tensor map {} reaches {bytes} bytes at {}",
-                map.name,
-                self.memory.describe(address)
-            );
+            let message =
+                format!("{} reaches {bytes} bytes at {}", map.name, self.memory.describe(address));
             return Err(flight.fault(ReportKind::OutOfBounds, message, what));
         };
         let writable = self.memory.writable(place);
         if write && !writable {
-            let message =
-                format!("tensor map {}: {} is read-only", map.name, self.memory.describe(address));
+            let message = format!("{}: {} is read-only", map.name, self.memory.describe(address));
             return Err(flight.fault(ReportKind::ReadOnlyWrite, message, what));
         }
         if !write
@@ -192,8 +189,7 @@ impl Emulator<'_> {
             && let Some(byte) = self.memory.first_uninitialised(place, bytes)
         {
             let byte = self.memory.describe(address + byte as u64).to_string();
-            let message =
-                format!("tensor map {}: {byte} is read, but nothing has written it", map.name);
+            let message = format!("{}: {byte} is read, but nothing has written it", map.name);
             return Err(flight.fault(ReportKind::UninitialisedRead, message, what));
         }
         if !writable || !self.checks.races {
@@ -293,8 +289,7 @@ impl Emulator<'_> {
         flight: &Flight,
         map: &TensorMap,
         id: WarpId,
-        lane: u32,
-        group: usize,
+        (lane, group, reduction): (u32, usize, Option<ReductionOp>),
         data: &[u8],
     ) -> Outcome {
         let component = match self.bulk_thread(id, lane) {
@@ -302,9 +297,24 @@ impl Emulator<'_> {
             // The thread has exited, so nothing can be ordered after the write.
             None => self.cluster_mut(flight.slot).new_component(),
         };
-        let access = flight.access(component, group as u32 + 1);
+        // A reduction is atomic.
+        let strong = reduction.is_some();
+        let access = Access { strong, ..flight.access(component, group as u32 + 1) };
         let inner = map.spec.box_extents[0] * map.spec.element.bytes();
-        for mut row in rows(map, flight.first) {
+        for row in rows(map, flight.first) {
+            if let Some(op) = reduction {
+                self.observe_global(flight, map, &access, row.address, row.bytes, false)?;
+                self.observe_global(flight, map, &access, row.address, row.bytes, true)?;
+                if let Some(place) = self.memory.locate(row.address, row.bytes) {
+                    let start = (row.index * inner) as usize + row.start;
+                    let old = self.memory.bytes(place, row.bytes);
+                    let data = &data[start..start + row.bytes];
+                    let new = reduction::combine(op, map.spec.element, old, data);
+                    self.memory.store(place, &new);
+                }
+                continue;
+            }
+            let mut row = row;
             // The last unit of 16 bytes is written as a whole, even if the tensor ends within it.
             // This was observed on an H200. Boxes begin with such a unit, and have whole ones.
             row.bytes = row.bytes.next_multiple_of(CHUNK_BYTES as usize);

@@ -1,6 +1,7 @@
 //! Arithmetic of every type, compared with what PTX says of each operation (PTX ISA, "Integer
 //! Arithmetic Instructions", "Floating Point Instructions", "Logic and Shift Instructions").
 
+use pgemm_conformance::operands;
 use pgemm_emulator::{Memory, Permission};
 use pgemm_ir::{Access, Argument, BinaryOp, CompareOp, Op, Space, Special, Type, UnaryOp, ValueId};
 
@@ -12,44 +13,6 @@ const THREADS: usize = CTAS as usize * 128;
 
 const INTEGERS: [Type; 3] = [Type::U32, Type::S32, Type::U64];
 const FLOATS: [Type; 2] = [Type::F32, Type::F64];
-
-/// Three operands for each thread, as 64 bits of which narrower types use the lower ones: pairs of
-/// values at the ends of ranges, and random ones.
-fn operands(ty: Type) -> Vec<[u64; 3]> {
-    let special: Vec<u64> = match ty {
-        Type::U32 | Type::S32 => vec![0, 1, 2, 31, 32, 33, 0x7fff_ffff, 1 << 31, 0xffff_ffff],
-        Type::U64 => vec![0, 1, 63, 64, 65, 1 << 32, 1 << 63, u64::MAX],
-        Type::F32 => {
-            let values = [0.0, -0.0, 1.0, -2.5, f32::MIN_POSITIVE, 1e-45, 3e38, f32::INFINITY];
-            let nan = [0x7fc0_0001, 0xff80_0000];
-            values.map(|value| u64::from(value.to_bits())).into_iter().chain(nan).collect()
-        }
-        _ => {
-            let values = [0.0, -0.0, 1.0, -2.5, f64::MIN_POSITIVE, 5e-324, 1e308, f64::INFINITY];
-            values.map(f64::to_bits).into_iter().chain([0x7ff8_0000_0000_0001]).collect()
-        }
-    };
-    let mut state = 1u64;
-    let mut random = || {
-        // Knuth's MMIX generator.
-        let mut word = || {
-            state = state.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
-            state >> 32
-        };
-        let value = word() << 32 | word();
-        match ty {
-            // Of all sizes.
-            Type::U32 | Type::S32 => (value & 0xffff_ffff) >> (value >> 59),
-            Type::U64 => value >> (word() % 64),
-            Type::F32 => u64::from(((value as i32) as f32 * ((word() as f32) * 1e-12)).to_bits()),
-            _ => ((value as i64) as f64 * ((word() as f64) * 1e-12)).to_bits(),
-        }
-    };
-    let pairs = special.iter().flat_map(|a| special.iter().map(move |b| [*a, *b, *a]));
-    let mut all: Vec<[u64; 3]> = pairs.collect();
-    all.resize_with(THREADS, || [random(), random(), random()]);
-    all
-}
 
 fn access_of(ty: Type) -> Access {
     Access { ty, ..access(Space::Global) }
@@ -89,7 +52,7 @@ fn check(
     }
     let address = place(&mut w, output, 8, 0);
     w.run(Op::Store(access_of(stored)), &[address, value]);
-    let operands = operands(ty);
+    let operands = operands(ty, THREADS);
     let bytes: Vec<u8> = operands.iter().flatten().flat_map(|word| word.to_le_bytes()).collect();
     passes(
         &w.finish(),
@@ -297,6 +260,27 @@ fn operations_on_one_value_and_conversions_do_as_ptx_says() {
     unary(UnaryOp::Neg, Type::F64, &|a| (-f64::from_bits(a)).to_bits());
     unary(UnaryOp::Abs, Type::F32, &|a| narrow(f32::from_bits(a as u32).abs()));
     unary(UnaryOp::Abs, Type::F64, &|a| f64::from_bits(a).abs().to_bits());
+    unary(UnaryOp::CountOnes, Type::U32, &|a| {
+        (0..32).filter(|bit| a >> bit & 1 != 0).count() as u64
+    });
+    unary(UnaryOp::LeadingZeros, Type::U32, &|a| {
+        (0..32).rev().take_while(|bit| a >> bit & 1 == 0).count() as u64
+    });
+    unary(UnaryOp::ReverseBits, Type::U32, &|a| {
+        (0..32).fold(0, |word, bit| word | (a >> bit & 1) << (31 - bit))
+    });
+    // A root of binary64 has more than twice as many bits.
+    unary(UnaryOp::Sqrt, Type::F32, &|a| narrow(f64::from(f32::from_bits(a as u32)).sqrt() as f32));
+    unary(UnaryOp::Sqrt, Type::F64, &|a| f64::from_bits(a).sqrt().to_bits());
+    for (op, round) in [
+        (UnaryOp::Floor, f64::floor as fn(f64) -> f64),
+        (UnaryOp::Ceil, f64::ceil),
+        (UnaryOp::Truncate, f64::trunc),
+        (UnaryOp::RoundEven, f64::round_ties_even),
+    ] {
+        unary(op, Type::F32, &|a| narrow(round(f64::from(f32::from_bits(a as u32))) as f32));
+        unary(op, Type::F64, &|a| round(f64::from_bits(a)).to_bits());
+    }
 
     let convert = |from, to, expected: &dyn Fn(u64) -> u64| {
         let write = |w: &mut Writer, [a, ..]: [ValueId; 3]| w.op(Op::Convert(to), &[a], to);
@@ -308,6 +292,36 @@ fn operations_on_one_value_and_conversions_do_as_ptx_says() {
     convert(Type::U64, Type::S32, &|a| a & 0xffff_ffff);
     convert(Type::U32, Type::F32, &|a| narrow((a as u32) as f32));
     convert(Type::S32, Type::F32, &|a| narrow((a as i32) as f32));
+    convert(Type::U64, Type::F32, &|a| narrow(a as f32));
+    convert(Type::U32, Type::F64, &|a| f64::from(a as u32).to_bits());
+    convert(Type::S32, Type::F64, &|a| f64::from(a as i32).to_bits());
+    convert(Type::U64, Type::F64, &|a| (a as f64).to_bits());
+    convert(Type::F32, Type::F64, &|a| f64::from(f32::from_bits(a as u32)).to_bits());
+    convert(Type::F64, Type::F32, &|a| narrow(f64::from_bits(a) as f32));
+    // The fraction is dropped, and ends of the range replace numbers beyond it.
+    let whole = |value: f64, least: f64, most: f64| match value {
+        _ if value >= most => most as i128 - i128::from(most > 1e19),
+        _ => value.max(least) as i128,
+    };
+    let (signed, unsigned) = ((-2f64.powi(31), 2f64.powi(31) - 1.0), 2f64.powi(32) - 1.0);
+    for from in FLOATS {
+        let number = |bits: u64| match from {
+            Type::F32 => f64::from(f32::from_bits(bits as u32)),
+            _ => f64::from_bits(bits),
+        };
+        // As an H200 does.
+        let nan = |bits: u64, by: u64| number(bits).is_nan().then_some(by);
+        let word = if from == Type::F32 { 0 } else { 1 << 31 };
+        convert(from, Type::U32, &|a| {
+            nan(a, word).unwrap_or_else(|| whole(number(a), 0.0, unsigned) as u64)
+        });
+        convert(from, Type::S32, &|a| {
+            nan(a, word).unwrap_or_else(|| low(whole(number(a), signed.0, signed.1) as i32))
+        });
+        convert(from, Type::U64, &|a| {
+            nan(a, 1 << 63).unwrap_or_else(|| whole(number(a), 0.0, 2f64.powi(64)) as u64)
+        });
+    }
 
     let fused = |w: &mut Writer, args: [ValueId; 3], ty| w.op(Op::Fma, &args, ty);
     check(

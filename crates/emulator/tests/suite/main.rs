@@ -4,12 +4,15 @@
 mod arithmetic;
 mod atomics;
 mod barriers;
+mod conformance;
+mod copies;
 mod dekker;
 mod dependency;
 mod elements;
 mod host;
 mod host_order;
 mod kernel;
+mod lanes;
 mod maps;
 mod memory_model;
 mod tma;

@@ -167,7 +167,7 @@ fn relay(without: &'static str) -> Kernel {
             b.for_range(0, JOBS, 1, |job| {
                 b.while_(
                     b.constant(0u64),
-                    |seen| seen.lt((job + 1).widen()),
+                    |seen| seen.lt((job + 1).to_u64()),
                     |_| b.load_ordered(doorbell, Order::Acquire, Scope::System),
                 );
                 if does("proxy fence") {

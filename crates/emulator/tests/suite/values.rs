@@ -90,13 +90,13 @@ fn a_shuffle_gives_all_lanes_the_first_ones_value() {
 
 #[test]
 fn shuffles_and_warp_barriers_need_the_whole_warp() {
-    for op in [Op::ShuffleFirst, Op::WarpSync] {
+    for op in [Op::ShuffleFirst, Op::WarpReduce(BinaryOp::Add), Op::WarpSync] {
         let mut w = Writer::new(1);
         let value = w.u32(1);
-        w.in_thread(0, |w| match op {
+        w.in_thread(0, |w| match op.clone() {
             Op::WarpSync => w.at("here").run(Op::WarpSync, &[]),
-            _ => {
-                w.at("here").op(Op::ShuffleFirst, &[value], Type::U32);
+            op => {
+                w.at("here").op(op, &[value], Type::U32);
             }
         });
         fails(&w.finish(), ReportKind::Divergence, &["here"]);

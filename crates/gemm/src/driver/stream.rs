@@ -4,12 +4,13 @@
 use std::ffi::{c_int, c_uint, c_void};
 use std::fmt;
 use std::ptr;
+use std::time::{Duration, Instant};
 
 use cudarc::driver::sys;
 
 use super::api::{NOT_READY, SUCCESS};
 use super::device::Device;
-use crate::error::Result;
+use crate::error::{Error, Result};
 
 /// A borrowed CUDA stream. It is never destroyed here.
 #[derive(Clone, Copy)]
@@ -59,6 +60,25 @@ impl<'stream> StreamRef<'stream> {
         // current.
         let code = unsafe { (driver.api().cuStreamSynchronize)(self.raw) };
         driver.check("cuStreamSynchronize", code)
+    }
+
+    /// Waits until the stream has done all work given to it so far, at most this long. Looks again
+    /// after 20 microseconds at first, and after up to a millisecond later.
+    ///
+    /// # Errors
+    /// [`crate::Error::Timeout`] if the time has passed, and [`crate::Error::Driver`] with the
+    /// failure of any earlier asynchronous work.
+    pub fn synchronize_within(self, limit: Duration) -> Result<()> {
+        let start = Instant::now();
+        let mut pause = Duration::from_micros(20);
+        while !self.is_idle()? {
+            if start.elapsed() >= limit {
+                return Err(Error::Timeout { seconds: limit.as_secs_f64() });
+            }
+            std::thread::sleep(pause);
+            pause = (pause * 2).min(Duration::from_millis(1));
+        }
+        Ok(())
     }
 
     /// Whether the stream has done all work given to it so far.

@@ -6,6 +6,7 @@ mod behind;
 mod budget;
 #[path = "../device/check.rs"]
 mod check;
+mod conformance;
 mod device;
 mod driver;
 mod engine;

@@ -14,15 +14,23 @@ named! {
         Warp = "warp",
         /// Warpgroup (128 threads) index in the CTA. A shuffle makes it warp-uniform.
         Warpgroup = "warpgroup",
-        /// CTA index in the grid (`%ctaid.x`).
+        /// CTA index in the grid along x (`%ctaid.x`).
         Cta = "cta",
-        /// CTAs in the grid (`%nctaid.x`).
+        /// CTA index in the grid along y (`%ctaid.y`).
+        CtaY = "cta_y",
+        /// CTA index in the grid along z (`%ctaid.z`).
+        CtaZ = "cta_z",
+        /// CTAs in the grid along x (`%nctaid.x`).
         CtaCount = "cta_count",
+        /// CTAs in the grid along y (`%nctaid.y`).
+        CtaCountY = "cta_count_y",
+        /// CTAs in the grid along z (`%nctaid.z`).
+        CtaCountZ = "cta_count_z",
         /// CTA rank in its cluster (`%cluster_ctarank`).
         CtaRank = "cta_rank",
-        /// Cluster index in the grid (`%clusterid.x`).
+        /// Cluster index in the grid along x (`%clusterid.x`).
         Cluster = "cluster",
-        /// Clusters in the grid (`%nclusterid.x`).
+        /// Clusters in the grid along x (`%nclusterid.x`).
         ClusterCount = "cluster_count",
     }
 }
@@ -42,6 +50,37 @@ named! {
         /// Reciprocal, `F32` only. The error is at most one unit in the last place; subnormal
         /// operands and results become zero (PTX ISA, "rcp").
         Reciprocal = "reciprocal",
+        /// Square root, rounded to nearest even: `F32`, `F64`.
+        Sqrt = "sqrt",
+        /// Reciprocal of the square root, `F32` only. The relative error is at most 2^−22.9;
+        /// subnormal operands become zero (PTX ISA, "rsqrt").
+        ReciprocalSqrt = "reciprocal_sqrt",
+        /// Logarithm to base two, `F32` only. The absolute error is at most 2^−22 for operands
+        /// between 0.5 and 2, and the relative error is at most 2^−22 for others; subnormal operands
+        /// become zero (PTX ISA, "lg2").
+        Log2 = "log2",
+        /// Hyperbolic tangent, `F32` only. The relative error is at most 2^−11 (PTX ISA, "tanh").
+        Tanh = "tanh",
+        /// Sine of an angle in radians, `F32` only. The absolute error is at most 2^−20.5 for angles
+        /// between −2π and 2π; subnormal operands become zero (PTX ISA, "sin").
+        Sin = "sin",
+        /// Cosine of an angle in radians, `F32` only. The absolute error is at most 2^−20.5 for
+        /// angles between −2π and 2π; subnormal operands become zero (PTX ISA, "cos").
+        Cos = "cos",
+        /// The largest integer that is not above the operand: `F32`, `F64`.
+        Floor = "floor",
+        /// The smallest integer that is not below the operand: `F32`, `F64`.
+        Ceil = "ceil",
+        /// The nearest integer, the even one of two: `F32`, `F64`.
+        RoundEven = "round_even",
+        /// The integer part: `F32`, `F64`.
+        Truncate = "truncate",
+        /// Bits that are set, `U32` only.
+        CountOnes = "count_ones",
+        /// Zeros above the highest bit that is set, 32 of zero; `U32` only.
+        LeadingZeros = "leading_zeros",
+        /// The bits in the reverse order, `U32` only.
+        ReverseBits = "reverse_bits",
     }
 }
 
@@ -96,6 +135,33 @@ named! {
         Gt = "gt",
         /// Greater or equal.
         Ge = "ge",
+    }
+}
+
+named! {
+    /// Which lane a shuffle reads, given an amount. Lanes are counted inside of the shuffle's group.
+    /// Where there is no such lane in the group, a lane reads its own value. The lowest five bits of
+    /// an amount count.
+    pub enum Shuffle {
+        /// The lane of this number. Only the amount's remainder by the width counts.
+        Index = "index",
+        /// The lane that is lower by the amount.
+        Up = "up",
+        /// The lane that is higher by the amount.
+        Down = "down",
+        /// The lane whose number is the own one, exclusive-or the amount. Only the amount's remainder
+        /// by the width counts.
+        Xor = "xor",
+    }
+}
+
+named! {
+    /// A question about the predicates of a warp's lanes.
+    pub enum Vote {
+        /// Whether one holds.
+        Any = "any",
+        /// Whether all hold.
+        All = "all",
     }
 }
 
@@ -162,14 +228,53 @@ named! {
 }
 
 named! {
-    /// What an atomic operation writes, given the `old` content of the word.
+    /// What an atomic operation writes, given the `old` content of memory.
     pub enum AtomicOp {
-        /// `old + value`, wrapping.
+        /// `old + value`; integers wrap. Sums of `F32` in global memory are as those of
+        /// [`Op::Reduce`](super::Op::Reduce); others are rounded to nearest even.
         Add = "add",
-        /// `old >= value ? 0 : old + 1`: counts from 0 to `value` and starts again.
+        /// `old >= value ? 0 : old + 1`: counts from 0 to `value` and starts again. `U32` only.
         Inc = "inc",
+        /// `old == 0 || old > value ? value : old - 1`: counts down from `value` and starts again.
+        /// `U32` only.
+        Dec = "dec",
+        /// The smaller integer.
+        Min = "min",
+        /// The larger integer.
+        Max = "max",
+        /// Bitwise and: `U32`, `U64`.
+        And = "and",
+        /// Bitwise or: `U32`, `U64`.
+        Or = "or",
+        /// Bitwise exclusive or: `U32`, `U64`.
+        Xor = "xor",
         /// `value`.
         Exch = "exch",
+    }
+}
+
+named! {
+    /// How a bulk reduction combines an element in global memory with one in shared memory.
+    pub enum ReductionOp {
+        /// The sum. Sums of floats are rounded to nearest even.
+        Add = "add",
+        /// The smaller value.
+        Min = "min",
+        /// The larger value.
+        Max = "max",
+    }
+}
+
+impl ReductionOp {
+    /// Whether reductions of a tensor map's box (`of_box`) or of consecutive bytes combine such
+    /// elements (PTX ISA, "cp.reduce.async.bulk", "cp.reduce.async.bulk.tensor").
+    pub const fn combines(self, element: Element, of_box: bool) -> bool {
+        match element {
+            Element::F16 | Element::Bf16 | Element::S32 => true,
+            Element::F32 => matches!(self, ReductionOp::Add),
+            Element::F64 => matches!(self, ReductionOp::Add) && !of_box,
+            _ => false,
+        }
     }
 }
 

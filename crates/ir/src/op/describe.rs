@@ -1,6 +1,6 @@
 //! The vocabulary of the table of operations: types, effects, and which threads act together.
 
-use super::attributes::{BinaryOp, Special, UnaryOp};
+use super::attributes::{AtomicOp, BinaryOp, Special, UnaryOp};
 use crate::{AccId, ParamId, Type};
 
 /// One or more operands or results in a signature.
@@ -131,7 +131,11 @@ impl Special {
             Special::Warp => Threads::Warp,
             Special::Warpgroup => Threads::Warpgroup,
             Special::Cta
+            | Special::CtaY
+            | Special::CtaZ
             | Special::CtaCount
+            | Special::CtaCountY
+            | Special::CtaCountZ
             | Special::CtaRank
             | Special::Cluster
             | Special::ClusterCount => Threads::Cta,
@@ -144,8 +148,9 @@ pub(super) const FLOATS: &[Type] = &[Type::F32, Type::F64];
 pub(super) const INTEGERS: &[Type] = &[Type::U32, Type::S32, Type::U64];
 pub(super) const LOGICAL: &[Type] = &[Type::Bool, Type::U32, Type::S32, Type::U64];
 pub(super) const WORDS: &[Type] = &[Type::U32, Type::S32];
-const BITS_32: &[Type] = &[Type::U32, Type::S32, Type::F32, Type::B32];
+pub(super) const BITS_32: &[Type] = &[Type::U32, Type::S32, Type::F32, Type::B32];
 const BITS_64: &[Type] = &[Type::U64, Type::F64];
+pub(super) const UNSIGNED: &[Type] = &[Type::U32, Type::U64];
 
 impl UnaryOp {
     /// The types that it exists for.
@@ -153,8 +158,32 @@ impl UnaryOp {
         match self {
             UnaryOp::Not => LOGICAL,
             UnaryOp::Neg => &[Type::S32, Type::F32, Type::F64],
-            UnaryOp::Abs => FLOATS,
-            UnaryOp::Exp2 | UnaryOp::Reciprocal => &[Type::F32],
+            UnaryOp::Abs
+            | UnaryOp::Sqrt
+            | UnaryOp::Floor
+            | UnaryOp::Ceil
+            | UnaryOp::RoundEven
+            | UnaryOp::Truncate => FLOATS,
+            UnaryOp::Exp2
+            | UnaryOp::Reciprocal
+            | UnaryOp::ReciprocalSqrt
+            | UnaryOp::Log2
+            | UnaryOp::Tanh
+            | UnaryOp::Sin
+            | UnaryOp::Cos => &[Type::F32],
+            UnaryOp::CountOnes | UnaryOp::LeadingZeros | UnaryOp::ReverseBits => &[Type::U32],
+        }
+    }
+}
+
+impl AtomicOp {
+    /// The types that it exists for.
+    pub(super) const fn types(self) -> &'static [Type] {
+        match self {
+            AtomicOp::Add | AtomicOp::Exch => ARITHMETIC,
+            AtomicOp::Inc | AtomicOp::Dec => &[Type::U32],
+            AtomicOp::Min | AtomicOp::Max => INTEGERS,
+            AtomicOp::And | AtomicOp::Or | AtomicOp::Xor => UNSIGNED,
         }
     }
 }
@@ -185,11 +214,21 @@ impl BinaryOp {
     }
 }
 
+/// The types that this operation reduces over a warp.
+pub(super) const fn reduced(op: BinaryOp) -> &'static [Type] {
+    match op {
+        BinaryOp::Add | BinaryOp::Min | BinaryOp::Max => WORDS,
+        _ => &[Type::U32],
+    }
+}
+
 /// The types that convert by value to this one.
 pub(super) const fn converts_to(to: Type) -> &'static [Type] {
     match to {
-        Type::U64 | Type::F32 => WORDS,
-        Type::U32 | Type::S32 => &[Type::U64],
+        Type::U32 | Type::S32 => &[Type::U64, Type::F32, Type::F64],
+        Type::U64 => &[Type::U32, Type::S32, Type::F32, Type::F64],
+        Type::F32 => &[Type::U32, Type::S32, Type::U64, Type::F64],
+        Type::F64 => &[Type::U32, Type::S32, Type::U64, Type::F32],
         _ => &[],
     }
 }

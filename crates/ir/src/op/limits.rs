@@ -2,7 +2,9 @@
 
 use std::fmt::Display;
 
-use super::attributes::{ASource, Access, DescriptorLayout, OperandMajor, Order, Space, Wgmma};
+use super::attributes::{
+    ASource, Access, BinaryOp, DescriptorLayout, OperandMajor, Order, Space, Wgmma,
+};
 use crate::named::alternatives;
 use crate::{Element, Type, WarpMma};
 
@@ -80,6 +82,9 @@ pub(super) const MATRICES: OneOf<u32> = OneOf(&[1, 2, 4]);
 /// Bytes of a narrow access.
 pub(super) const NARROW_BYTES: OneOf<u32> = OneOf(&[1, 2]);
 
+/// Bytes of an asynchronous copy (PTX ISA, "cp.async").
+pub(super) const COPY_BYTES: OneOf<u32> = OneOf(&[4, 8, 16]);
+
 /// Dimensions of a tensor map.
 pub(super) const RANK: Steps = Steps { least: 1, most: 5, step: 1 };
 
@@ -100,6 +105,19 @@ pub(super) const REGISTERS: Steps = Steps { least: 24, most: 256, step: 8 };
 
 /// Byte offsets that a descriptor holds: 14 bits in units of 16 (PTX ISA, "Matrix descriptor").
 pub(super) const ENCODABLE: Steps = Steps { least: 0, most: (1 << 18) - 16, step: 16 };
+
+/// Lanes of the groups that a shuffle stays in (PTX ISA, "shfl.sync").
+pub(super) const SHUFFLE_WIDTH: OneOf<u32> = OneOf(&[2, 4, 8, 16, 32]);
+
+/// Operations that reduce over a warp (PTX ISA, "redux.sync").
+pub(super) const WARP_REDUCTIONS: OneOf<BinaryOp> = OneOf(&[
+    BinaryOp::Add,
+    BinaryOp::Min,
+    BinaryOp::Max,
+    BinaryOp::And,
+    BinaryOp::Or,
+    BinaryOp::Xor,
+]);
 
 pub(super) const ATOMIC_ORDERS: OneOf<Order> =
     OneOf(&[Order::Relaxed, Order::Acquire, Order::Release, Order::AcquireRelease]);

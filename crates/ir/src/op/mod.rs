@@ -17,7 +17,7 @@ mod table;
 
 pub use attributes::{
     ASource, Access, AtomicOp, BinaryOp, CompareOp, DescriptorLayout, Half, OperandMajor, Order,
-    ProxyFence, RegisterChange, Scope, Space, Special, UnaryOp, Wgmma,
+    ProxyFence, ReductionOp, RegisterChange, Scope, Shuffle, Space, Special, UnaryOp, Vote, Wgmma,
 };
 pub use describe::{BulkEffect, Control, Effect, Threads, Uniformity, WgmmaEffect};
 pub(crate) use describe::{Signature, Slot};

@@ -14,12 +14,12 @@
 //!   pure operations are the same where the operands are, and others are the same nowhere.
 
 use super::attributes::{
-    Access, AtomicOp, BinaryOp, CompareOp, DescriptorLayout, Half, Order, ProxyFence,
-    RegisterChange, Scope, Space, Special, UnaryOp, Wgmma,
+    Access, AtomicOp, BinaryOp, CompareOp, DescriptorLayout, Half, Order, ProxyFence, ReductionOp,
+    RegisterChange, Scope, Shuffle, Space, Special, UnaryOp, Vote, Wgmma,
 };
 use super::describe::{
-    ARITHMETIC, BulkEffect, Control, Effect, FLOATS, Signature, Slot, Threads, Uniformity,
-    WgmmaEffect, bits_of, converts_to, many, optional,
+    ARITHMETIC, BITS_32, BulkEffect, Control, Effect, FLOATS, Signature, Slot, Threads, UNSIGNED,
+    Uniformity, WgmmaEffect, bits_of, converts_to, many, optional, reduced,
 };
 use super::form::{Attribute, Form, Source};
 use super::generate::operations;
@@ -72,8 +72,11 @@ operations! {
     /// The second operand where the first is true, else the third.
     Select => "select", (Bool, T(&Type::ALL), T(&Type::ALL)) -> (T(&Type::ALL)), Pure, Thread;
 
-    /// The same number in another type: `U32` or `S32` to `U64` (zero or sign extension) and back
-    /// (truncation), `U32` or `S32` to `F32` (nearest even).
+    /// The same number in another type: among `U32`, `S32`, `U64`, `F32` and `F64`. `U32` and `S32`
+    /// become `U64` by zero or sign extension, and `U64` becomes one of them by truncation. A float
+    /// that becomes an integer loses its fraction, and the nearest end of the range replaces a number
+    /// beyond it. A NaN of `F32` becomes the `U32` or `S32` 0, and the highest bit alone replaces
+    /// every other NaN (observed on an H200). Numbers become floats by rounding to nearest even.
     Convert(to: Type) => "convert", (T(converts_to(*to))) -> (*to), Pure, Thread;
 
     /// The same bits in another type: among `U32`, `S32`, `F32`, `B32`, or between `U64` and `F64`.
@@ -120,6 +123,30 @@ operations! {
     AssumeUniform => "assume_uniform", (U32) -> (U32), Reads, Warp,
         Uniformity::AtLeastIn(Threads::Warpgroup);
 
+    /// Another lane's value. The operands are the value and an amount. The warp falls into groups of
+    /// `width` lanes, and no value leaves its group.
+    Shuffle {
+        /// Which lane.
+        shuffle: Shuffle,
+        /// Lanes of a group.
+        width: u32 where limits::SHUFFLE_WIDTH,
+    } => "shuffle", (T(BITS_32), U32) -> (T(BITS_32)), Reads, Warp;
+
+    /// Asks all lanes of the warp.
+    Vote(vote: Vote) => "vote", (Bool) -> (Bool), Reads, Warp,
+        Uniformity::AtLeastIn(Threads::Warp);
+
+    /// The lanes of the warp in which the operand holds: bit `i` stands for lane `i`.
+    Ballot => "ballot", (Bool) -> (U32), Reads, Warp, Uniformity::AtLeastIn(Threads::Warp);
+
+    /// The lanes of the warp that have the same value as this one: bit `i` stands for lane `i`.
+    Match => "match", (T(UNSIGNED)) -> (U32), Reads, Warp;
+
+    /// The sum, or another reduction, over all lanes of the warp. Sums wrap.
+    WarpReduce(op: BinaryOp where limits::WARP_REDUCTIONS) => "warp_reduce",
+        (T(reduced(*op))) -> (T(reduced(*op))), Reads, Warp,
+        Uniformity::AtLeastIn(Threads::Warp);
+
     // Accumulators
 
     /// A copy of accumulator register `index` of this thread. Element (row, column) of the m64 tile
@@ -143,16 +170,32 @@ operations! {
     Store(access: Access where limits::store) => "store",
         (access.space.address(), many(access.ty, access.vector)) -> (), Acts, Thread;
 
-    /// Reads a word of global memory and replaces it as one access that no other comes between.
-    /// Operands are the address and a value; the result is the old word.
+    /// Reads a value of 32 or 64 bits in memory and replaces it as one access that no other comes
+    /// between. Operands are the address, a multiple of the value's size, and a value; the result is
+    /// the old value.
     Atomic {
         /// The operation.
         op: AtomicOp,
+        /// State space.
+        space: Space,
         /// Memory order.
         order: Order where limits::ATOMIC_ORDERS,
         /// The threads that it synchronises with.
         scope: Scope,
-    } => "atomic", (U64, U32) -> (U32), Acts, Thread;
+    } => "atomic", (space.address(), T(op.types())) -> (T(op.types())), Acts, Thread;
+
+    /// Reads a value of 32 or 64 bits in memory and replaces it if it is the expected one, as one
+    /// access that no other comes between. Operands are the address, the expected value and the new
+    /// one; the result is the old value.
+    CompareExchange {
+        /// State space.
+        space: Space,
+        /// Memory order.
+        order: Order where limits::ATOMIC_ORDERS,
+        /// The threads that it synchronises with.
+        scope: Scope,
+    } => "compare_exchange", (space.address(), T(UNSIGNED), T(UNSIGNED)) -> (T(UNSIGNED)),
+        Acts, Thread;
 
     /// Adds values to consecutive elements of global memory, each atomically by itself, relaxed at
     /// GPU scope. Sums are rounded to nearest even; subnormal operands and sums become zero of the
@@ -205,6 +248,31 @@ operations! {
         /// Whether the 8×8 matrices are transposed.
         transpose: bool,
     } => "store_matrix", (Smem, many(B32, *count)) -> (), Acts, Warp;
+
+    // Copies by threads
+
+    /// Starts the copy of `bytes` bytes of global memory to shared memory (`cp.async`), through the
+    /// generic proxy. Operands are the destination, the source, and how many bytes of the source are
+    /// read; zeros follow them. Both addresses are multiples of `bytes`. Nothing is read from the
+    /// source if the number is 0.
+    CopyAsync {
+        /// Bytes.
+        bytes: u32 where limits::COPY_BYTES,
+    } => "copy_async", (Smem, U64, U32) -> (), Acts, Thread;
+
+    /// Closes the group of the copies that the threads of the warp have started since the last one.
+    CopyCommit => "copy_commit", () -> (), Acts, Warp;
+
+    /// Waits until at most `pending` of the latest groups of copies are unfinished. A thread then
+    /// sees its own copies; others need a barrier too.
+    CopyWait {
+        /// Groups that may remain in flight.
+        pending: u32,
+    } => "copy_wait", () -> (), Acts, Warp;
+
+    /// One arrival of each thread of the warp at an mbarrier, when all copies that the thread has
+    /// started so far are complete.
+    CopyArrive => "copy_arrive", (Smem) -> (), Acts, Warp;
 
     // Barriers and fences
 
@@ -331,6 +399,54 @@ operations! {
         /// Whether an L2 cache policy comes last.
         policy: bool,
     } => "tma_prefetch", (MapPtr, many(U32, *rank), optional(U64, *policy)) -> (), Acts, Thread;
+
+    /// Combines the elements of one box in shared memory with those of global memory, each
+    /// atomically by itself, relaxed at GPU scope, without the elements outside of the tensor.
+    /// Operands are as those of `TmaStore`. The reduction belongs to the thread's next bulk group.
+    TmaReduce {
+        /// How elements are combined.
+        op: ReductionOp,
+        /// Dimensions of the tensor map.
+        rank: u32 where limits::RANK,
+        /// Whether an L2 cache policy comes last.
+        policy: bool,
+    } => "tma_reduce", (MapPtr, Smem, many(U32, *rank), optional(U64, *policy)) -> (),
+        Effect::Bulk(BulkEffect::Store), Thread;
+
+    /// Starts the copy of consecutive bytes of global memory to shared memory, which completes them
+    /// on an mbarrier. Operands are the source, the destination, the mbarrier, the number of bytes,
+    /// the CTA mask of a multicast, and an L2 policy. Both addresses and the number are multiples of
+    /// 16. Every active thread starts a copy: elect one.
+    BulkLoad {
+        /// Whether a CTA mask follows.
+        multicast: bool,
+        /// Whether an L2 cache policy comes last.
+        policy: bool,
+    } => "bulk_load",
+        (U64, Smem, Smem, U32, optional(U32, *multicast), optional(U64, *policy)) -> (),
+        Acts, Thread;
+
+    /// Starts the copy of consecutive bytes from shared memory to global memory. Operands are the
+    /// destination, the source, the number of bytes, and an L2 policy. Both addresses and the number
+    /// are multiples of 16. The copy belongs to the thread's next bulk group.
+    BulkStore {
+        /// Whether an L2 cache policy comes last.
+        policy: bool,
+    } => "bulk_store", (U64, Smem, U32, optional(U64, *policy)) -> (),
+        Effect::Bulk(BulkEffect::Store), Thread;
+
+    /// Combines consecutive elements of shared memory with those of global memory, each atomically
+    /// by itself, relaxed at GPU scope. Operands are as those of `BulkStore`. The reduction belongs
+    /// to the thread's next bulk group.
+    BulkReduce {
+        /// How elements are combined.
+        op: ReductionOp,
+        /// Their type.
+        element: Element,
+        /// Whether an L2 cache policy comes last.
+        policy: bool,
+    } => "bulk_reduce", (U64, Smem, U32, optional(U64, *policy)) -> (),
+        Effect::Bulk(BulkEffect::Store), Thread;
 
     /// Closes the thread's bulk group of TMA stores.
     BulkCommit => "bulk_commit", () -> (), Effect::Bulk(BulkEffect::Commit), Thread;

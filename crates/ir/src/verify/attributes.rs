@@ -4,8 +4,8 @@
 use super::{Facts, Report, Rule};
 use crate::named::alternatives;
 use crate::{
-    AccId, Accumulator, Inst, MAX_SMEM_BYTES, Op, ParamKind, RegionKind, SwizzleMode,
-    TensorMapSpec, Type, ValueId, Wgmma,
+    AccId, Accumulator, Element, Inst, MAX_SMEM_BYTES, Op, ParamKind, ReductionOp, RegionKind,
+    SwizzleMode, TensorMapSpec, Type, ValueId, Wgmma,
 };
 
 pub(super) fn check(report: &mut Report<'_>, facts: &Facts) {
@@ -107,12 +107,19 @@ impl<'k> Check<'_, 'k> {
             Op::MbarrierInit { .. }
             | Op::MbarrierArrive
             | Op::MbarrierArriveExpect { .. }
+            | Op::CopyArrive
             | Op::MbarrierWait => self.mbarrier(inst, 0),
             Op::TmaLoad { rank, .. } => {
                 self.copy(inst, *rank);
                 self.mbarrier(inst, 2);
             }
             Op::TmaStore { rank, .. } => self.copy(inst, *rank),
+            Op::TmaReduce { op, rank, .. } => {
+                self.copy(inst, *rank);
+                self.reduction(inst, *op);
+            }
+            Op::BulkLoad { .. } => self.mbarrier(inst, 2),
+            Op::BulkReduce { op, element, .. } => self.combines(inst, *op, *element, false),
             Op::TmaPrefetch { rank, .. } => self.box_rank(inst, *rank),
             Op::Wgmma(wgmma) => self.accumulators(inst, wgmma),
             Op::For => {
@@ -145,9 +152,15 @@ impl<'k> Check<'_, 'k> {
             | Op::Elect
             | Op::ShuffleFirst
             | Op::AssumeUniform
+            | Op::Shuffle { .. }
+            | Op::Vote(_)
+            | Op::Ballot
+            | Op::Match
+            | Op::WarpReduce(_)
             | Op::Load(_)
             | Op::Store(_)
             | Op::Atomic { .. }
+            | Op::CompareExchange { .. }
             | Op::Reduce { .. }
             | Op::LoadElement(_)
             | Op::StoreElement(_)
@@ -171,6 +184,10 @@ impl<'k> Check<'_, 'k> {
             | Op::GridDependencyLaunch
             | Op::PrefetchLine
             | Op::PrefetchMap
+            | Op::CopyAsync { .. }
+            | Op::CopyCommit
+            | Op::CopyWait { .. }
+            | Op::BulkStore { .. }
             | Op::BulkCommit
             | Op::BulkWait { .. }
             | Op::WgmmaFence
@@ -263,6 +280,23 @@ impl<'k> Check<'_, 'k> {
                 format!("a box of rank {rank} of tensor map '{name}', which has rank {own}");
             self.report.at(Rule::Tma, inst.loc, message);
         }
+    }
+
+    /// A reduction of a box.
+    fn reduction(&mut self, inst: &Inst, op: ReductionOp) {
+        if let Some((_, spec)) = self.map_of(inst.args.first()) {
+            self.combines(inst, op, spec.element, true);
+        }
+    }
+
+    fn combines(&mut self, inst: &Inst, op: ReductionOp, element: Element, of_box: bool) {
+        if op.combines(element, of_box) {
+            return;
+        }
+        let possible = Element::ALL.into_iter().filter(|&other| op.combines(other, of_box));
+        let possible = alternatives(&possible.collect::<Vec<_>>());
+        let message = format!("the reduction {op} of {element} does not exist: use {possible}");
+        self.report.at(Rule::Tma, inst.loc, message);
     }
 
     /// A TMA copy, whose operands start with map and shared-memory address.

@@ -40,15 +40,15 @@ pub(super) fn check(report: &mut Report<'_>) {
     residency(report);
 }
 
-/// CTAs per SM that a kernel can declare.
-const RESIDENT_CTAS: RangeInclusive<u32> = 1..=8;
+/// CTAs per SM that a kernel can declare: as many as have threads, if each has one warpgroup.
+const RESIDENT_CTAS: RangeInclusive<u32> = 1..=SM_THREADS / WARPGROUP_THREADS;
 
 /// CTAs per SM against the threads of an SM.
 fn residency(report: &mut Report<'_>) {
     let kernel = report.kernel;
     let ctas = kernel.ctas_per_sm;
     if !RESIDENT_CTAS.contains(&ctas) {
-        let message = format!("{ctas} CTAs per SM: declare 1 to 8");
+        let message = format!("{ctas} CTAs per SM: declare 1 to {}", RESIDENT_CTAS.end());
         report.declaration(Rule::Residency, message);
         return;
     }

@@ -127,7 +127,7 @@ const SILU: Row = Row {
         x * (decay + 1.0).reciprocal()
     },
     binary64: |x, _, _| {
-        let decay = exponential(x.abs().min(SILU_ENDS_64).negated());
+        let decay = exponential(-x.abs().min(SILU_ENDS_64));
         let value = x * x.lt(0.0).select(decay, 1.0) / (decay + 1.0);
         x.lt(-SILU_ENDS_64).select(-0.0, value)
     },
@@ -147,25 +147,25 @@ const TANH: Row = Row {
     binary32: |x, _, _| {
         let magnitude = x.abs();
         let decay = (magnitude * (-2.0 * std::f32::consts::LOG2_E)).exp2();
-        let large = (x.constant(1.0) - decay) * (decay + 1.0).reciprocal();
+        let large = (1.0 - decay) * (decay + 1.0).reciprocal();
         let square = x * x;
         let [above, below] = TANH_PADE.map(|[first, second, third, fourth]| {
             let [first, second, third, fourth] = [first, second, third, fourth].map(|c| c as f32);
             square.mul_add(first, second).mul_add(square, third).mul_add(square, fourth)
         });
         let small = x * (above * below.reciprocal());
-        magnitude.lt(1.0).select(small, x.lt(0.0).select(large.negated(), large))
+        magnitude.lt(1.0).select(small, x.lt(0.0).select(-large, large))
     },
     binary64: |x, _, _| {
         let magnitude = x.abs();
         let decay = exponential(magnitude.min(TANH_ENDS_64) * -2.0);
-        let large = (x.constant(1.0) - decay) / (decay + 1.0);
+        let large = (1.0 - decay) / (decay + 1.0);
         let square = x * x;
         let [above, below] = TANH_PADE.map(|[first, second, third, fourth]| {
             square.mul_add(first, second).mul_add(square, third).mul_add(square, fourth)
         });
         let small = x * (above / below);
-        let value = magnitude.lt(0.5).select(small, x.lt(0.0).select(large.negated(), large));
+        let value = magnitude.lt(0.5).select(small, x.lt(0.0).select(-large, large));
         x.eq(x).select(value, x)
     },
     reference: |x, _| x.tanh(),
@@ -182,7 +182,7 @@ const SIGMOID: Row = Row {
     parameter_rules: NO_PARAMETERS,
     binary32: |x, _, _| ((x * -std::f32::consts::LOG2_E).exp2() + 1.0).reciprocal(),
     binary64: |x, _, _| {
-        let decay = exponential(x.abs().min(SILU_ENDS_64).negated());
+        let decay = exponential(-x.abs().min(SILU_ENDS_64));
         let value = x.lt(0.0).select(decay, 1.0) / (decay + 1.0);
         x.eq(x).select(value, x)
     },
@@ -207,7 +207,7 @@ const GELU_TANH: Row = Row {
     },
     binary64: |x, _, _| {
         let inner = (x * x).mul_add(GELU_TANH_CUBE, 1.0) * (2.0 * GELU_TANH_SCALE);
-        let decay = exponential((x * inner).abs().min(SILU_ENDS_64).negated());
+        let decay = exponential(-(x * inner).abs().min(SILU_ENDS_64));
         let value = x * x.lt(0.0).select(decay, 1.0) / (decay + 1.0);
         x.lt(-GELU_ENDS_64).select(-0.0, value)
     },
@@ -229,7 +229,7 @@ const CLAMP: Row = Row {
         rule: "lower must be at most upper, and neither NaN: write the smaller one first, and -inf or inf for none",
         allows: |bounds| bounds[0] <= bounds[1],
     },
-    binary32: |x, bounds, _| x.max_nan(bounds[0]).negated().max_nan(bounds[1].negated()).negated(),
+    binary32: |x, bounds, _| -(-x.max_nan(bounds[0])).max_nan(-bounds[1]),
     binary64: |x, bounds, _| {
         let raised = x.lt(bounds[0]).select(bounds[0], x);
         bounds[1].lt(raised).select(bounds[1], raised)
@@ -470,13 +470,13 @@ fn gelu<'k>(x: Val<'k, ty::F32>, exponent: &[f32]) -> Val<'k, ty::F32> {
     let start = magnitude.mul_add(first, second);
     let power = coefficients.fold(start, |sum, coefficient| sum.mul_add(magnitude, coefficient));
     // The zero is −0, so that a zero keeps its sign.
-    magnitude.negated().mul_add(power.exp2(), x.max_nan(-0.0))
+    (-magnitude).mul_add(power.exp2(), x.max_nan(-0.0))
 }
 
 fn gelu_64(x: Val<'_, ty::F64>) -> Val<'_, ty::F64> {
     let negative = x.lt(0.0);
     let magnitude = x.abs().min(GELU_ENDS_64);
-    let inverse = x.constant(1.0) / (magnitude + SHIFT_64);
+    let inverse = 1.0 / (magnitude + SHIFT_64);
     let place = inverse.mul_add(-2.0 * SHIFT_64, 1.0);
     let (last, others) = (UPPER_64[UPPER_64.len() - 1], &UPPER_64[..UPPER_64.len() - 1]);
     let last = x.constant(last);

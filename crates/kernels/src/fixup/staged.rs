@@ -162,7 +162,7 @@ impl<'k> StagedFixup<'k> {
         let contributors = scheduler.contributors(segment.tile);
         let slot = |worker: Val<'k, ty::U32>| {
             let index = segment.tile + self.unordered.select(0, worker);
-            partials + (index * ctas + rank).widen() * u64::from(self.tile_bytes())
+            partials + (index * ctas + rank).to_u64() * u64::from(self.tile_bytes())
         };
         let worker = scheduler.worker(segment.unit);
         // If there are two slots, this is the slot of the other worker.

@@ -111,7 +111,7 @@ impl<'k> ThreadFixup<'k> {
         let contributors = scheduler.contributors(segment.tile);
         let slot = |worker: Val<'k, ty::U32>| {
             let index = (segment.tile + worker) * self.ctas + rank;
-            partials + index.widen() * u64::from(self.slot_bytes)
+            partials + index.to_u64() * u64::from(self.slot_bytes)
         };
         let place = |value: usize| value as u32 * self.threads * bytes;
 

@@ -38,7 +38,7 @@ impl<'k, 'o> Ahead<'k, 'o> {
         let size = tile.element_bytes;
         let (units, stride) = (MatrixUnits::new(matrix, origin, size), matrix.stride);
         let size = u64::from(size);
-        let first = origin.along(side).widen();
+        let first = origin.along(side).to_u64();
         let (start, step) = match tile.major {
             OperandMajor::K => (first * stride, b.constant(size)),
             OperandMajor::Mn => (first * size, stride),
@@ -47,7 +47,7 @@ impl<'k, 'o> Ahead<'k, 'o> {
         let (line, piece) = (thread / pieces(tile), thread % pieces(tile));
         // The last requests are for the last byte.
         let along = (piece * REQUEST_BYTES).min(line_bytes(tile) - 1);
-        let place = units.start + start + line.widen() * stride + along.widen();
+        let place = units.start + start + line.to_u64() * stride + along.to_u64();
         let place = (place & !15) - units.first;
         Ahead { b, units, tile, stride, step, line, place }
     }
@@ -55,7 +55,7 @@ impl<'k, 'o> Ahead<'k, 'o> {
     /// Asks for the stage that begins at `k`, if it exists.
     pub(super) fn ask(&self, k: Val<'k, ty::U32>, exists: Val<'k, ty::Bool>) {
         let (lines, apart) = (self.tile.lines, WARPGROUP_THREADS / pieces(self.tile));
-        let mut place = self.place + k.widen() * self.step;
+        let mut place = self.place + k.to_u64() * self.step;
         for first in (0..lines).step_by(apart as usize) {
             let is_in_tile = match first + apart <= lines {
                 true => exists,

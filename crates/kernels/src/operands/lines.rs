@@ -101,9 +101,9 @@ pub(super) struct MatrixUnits<'k> {
 impl<'k> MatrixUnits<'k> {
     /// The units of the product at `origin`, with elements of `size` bytes.
     pub(super) fn new(matrix: &MemoryMatrix<'k>, origin: TileOrigin<'k>, size: u32) -> Self {
-        let start = matrix.address + origin.batch.widen() * matrix.batch_stride;
-        let last_line = (matrix.lines - 1).widen() * matrix.stride;
-        let bytes = last_line + matrix.length.widen() * u64::from(size);
+        let start = matrix.address + origin.batch.to_u64() * matrix.batch_stride;
+        let last_line = (matrix.lines - 1).to_u64() * matrix.stride;
+        let bytes = last_line + matrix.length.to_u64() * u64::from(size);
         let batch_end = matrix.address + matrix.batch_span + bytes;
         let first = ((matrix.address + 15) & !15).max(start & !15);
         let end = start + bytes;
@@ -165,8 +165,8 @@ impl<'k, 'o> TileLines<'k, 'o> {
             OperandMajor::K => (first + line, element),
             OperandMajor::Mn => (line, first + element),
         };
-        let bytes = element.widen() * u64::from(size);
-        let address = units.start + first_line.widen() * matrix.stride + bytes;
+        let bytes = element.to_u64() * u64::from(size);
+        let address = units.start + first_line.to_u64() * matrix.stride + bytes;
         TileLines {
             b,
             tile,
@@ -199,8 +199,8 @@ impl<'k, 'o> TileLines<'k, 'o> {
     ) -> Units<'k> {
         let tile = self.tile;
         let depth = match tile.major {
-            OperandMajor::K => k.widen() * u64::from(tile.element_bytes),
-            OperandMajor::Mn => k.widen() * self.matrix.stride,
+            OperandMajor::K => k.to_u64() * u64::from(tile.element_bytes),
+            OperandMajor::Mn => k.to_u64() * self.matrix.stride,
         };
         let next_unit = self.shift.ne(0).select::<ty::U64>(16, 0);
         let pass_bytes = self.matrix.stride * u64::from(tile.lines_of_pass());
@@ -340,8 +340,8 @@ impl<'k, 'o> TileLines<'k, 'o> {
         let (tile, matrix) = (self.tile, self.matrix);
         let [line, element] = self.corner(k);
         let address = |line: Val<'k, ty::U32>, element: Val<'k, ty::U32>| {
-            let bytes = element.widen() * u64::from(tile.element_bytes);
-            self.units.start + line.widen() * matrix.stride + bytes
+            let bytes = element.to_u64() * u64::from(tile.element_bytes);
+            self.units.start + line.to_u64() * matrix.stride + bytes
         };
         let last_line = matrix.lines.min(line + tile.lines) - 1;
         let end = address(last_line, matrix.length.min(element + tile.length()));
@@ -356,9 +356,9 @@ impl<'k, 'o> TileLines<'k, 'o> {
         let line = line + self.line + pass.index * tile.lines_of_pass();
         let valid = self.valid_bytes(k, pass.span);
         let element = element + tile.along_line(pass.span) + self.chunk * (CHUNK_BYTES / size);
-        let bytes = element.widen() * u64::from(size);
-        let address = self.units.start + line.widen() * matrix.stride + bytes;
-        let leaves = self.units.are_left_by([address, address + valid.widen()]);
+        let bytes = element.to_u64() * u64::from(size);
+        let address = self.units.start + line.to_u64() * matrix.stride + bytes;
+        let leaves = self.units.are_left_by([address, address + valid.to_u64()]);
         b.if_(line.lt(matrix.lines) & valid.ne(0) & leaves, || {
             let step = b.constant(u64::from(size));
             let words = gather(b, address, step, valid / size - 1, size);

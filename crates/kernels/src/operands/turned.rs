@@ -61,7 +61,7 @@ impl<'k, 'o> TurnedLines<'k, 'o> {
                 let BlockPlace { exists, span, line, row } = tile.place(thread, pass);
                 let in_span = line;
                 let line = span * tile.span_bytes + line;
-                let address = units.start + line.widen() * matrix.stride + (first + row).widen();
+                let address = units.start + line.to_u64() * matrix.stride + (first + row).to_u64();
                 Block {
                     exists,
                     line,
@@ -87,7 +87,7 @@ impl<'k, 'o> TurnedLines<'k, 'o> {
         exists: Val<'k, ty::Bool>,
         mut before: impl FnMut(usize),
     ) -> Units<'k> {
-        let depth = k.widen() * self.matrix.stride;
+        let depth = k.to_u64() * self.matrix.stride;
         let mut loaded = vec![];
         for (index, block) in self.blocks.iter().enumerate() {
             before(index);
@@ -182,7 +182,7 @@ impl<'k, 'o> TurnedLines<'k, 'o> {
         let (b, tile, matrix) = (self.b, self.tile, self.matrix);
         let depth = tile.depth();
         let address = |line: Val<'k, ty::U32>, element: Val<'k, ty::U32>| {
-            self.units.start + line.widen() * matrix.stride + element.widen()
+            self.units.start + line.to_u64() * matrix.stride + element.to_u64()
         };
         let last_line = matrix.lines.min(k + depth) - 1;
         let last = address(last_line, matrix.length.min(self.first + tile.rows));
@@ -196,11 +196,11 @@ impl<'k, 'o> TurnedLines<'k, 'o> {
                         let most = (b.constant::<ty::U32>(tile.rows) - block.row).min(CHUNK_BYTES);
                         let valid = (matrix.length.max(row) - row).min(most);
                         let from = address(of_matrix, row);
-                        let leaves = self.units.are_left_by([from, from + valid.widen()]);
+                        let leaves = self.units.are_left_by([from, from + valid.to_u64()]);
                         let is_there = block.exists & of_matrix.lt(matrix.lines) & valid.ne(0);
                         b.if_(is_there & leaves, || {
                             b.for_range(0, valid, 1, |i| {
-                                let element = b.load_narrow(from + i.widen(), 1);
+                                let element = b.load_narrow(from + i.to_u64(), 1);
                                 let place =
                                     tile.swizzled(block.offset + line + i * tile.span_bytes);
                                 b.store_narrow_shared(stage.offset(place), 1, element);

@@ -80,7 +80,7 @@ fn write(b: &KernelBuilder) {
             // In each pass a CTA reads other blocks. If it always read the same ones, some CTAs
             // would have a longer way to them than others, and be late.
             let sum = b.for_carry(cta, reads, ctas, zero, |index, sum| {
-                let block = buffer + (index % blocks).widen() * u64::from(LoadProbe::BLOCK_BYTES);
+                let block = buffer + (index % blocks).to_u64() * u64::from(LoadProbe::BLOCK_BYTES);
                 let first = block.byte_offset(thread * CHUNK_BYTES);
                 let load = |load: u32| -> [Val<'_, ty::U32>; 4] {
                     let chunk = first.byte_offset(load * LoadProbe::THREADS * CHUNK_BYTES);

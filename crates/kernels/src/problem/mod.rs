@@ -66,7 +66,7 @@ impl<'k> OutputMatrix<'k> {
 
     /// Address of element (0, 0) of the matrix of product `batch`.
     pub(crate) fn start(&self, batch: Val<'k, ty::U32>) -> Val<'k, ty::U64> {
-        self.address + batch.widen() * self.batch_stride
+        self.address + batch.to_u64() * self.batch_stride
     }
 }
 

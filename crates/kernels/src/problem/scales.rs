@@ -44,7 +44,7 @@ impl<'k> Scales<'k> {
         batch: Val<'k, ty::U32>,
     ) -> Val<'k, R> {
         let at = at.min(self.extents[which] - 1);
-        let first = batch.widen() * self.batch_strides[which].widen() * 4;
+        let first = batch.to_u64() * self.batch_strides[which].to_u64() * 4;
         let [scale] = self.b.load_global((self.addresses[which] + first).byte_offset(at * 4));
         scale
     }

@@ -75,8 +75,8 @@ impl<'k> Job<'k> {
             wide;
         let [lines, full, remainder, result_lines, result_chunks, across, columns, ctas] = narrow;
         let which = index / ctas;
-        let address = address + which.widen() * batch_stride;
-        let scales = scales.map(|first| first + which.widen() * (result_lines.widen() * 4));
+        let address = address + which.to_u64() * batch_stride;
+        let scales = scales.map(|first| first + which.to_u64() * (result_lines.to_u64() * 4));
         let job = Job {
             source: Source {
                 b,
@@ -90,7 +90,7 @@ impl<'k> Job<'k> {
                 remainder,
             },
             result: Destination {
-                address: destination + which.widen() * result_batch_stride,
+                address: destination + which.to_u64() * result_batch_stride,
                 pitch,
                 lines: result_lines,
                 chunks: result_chunks,
@@ -113,9 +113,9 @@ impl<'k> Destination<'k> {
         words: [Val<'k, ty::U32>; 4],
     ) {
         b.if_(line.lt(self.lines) & column.lt(self.chunks), || {
-            let address = self.address + line.widen() * self.pitch;
+            let address = self.address + line.to_u64() * self.pitch;
             match &self.split {
-                None => b.store_global(address + column.widen() * u64::from(CHUNK_BYTES), words),
+                None => b.store_global(address + column.to_u64() * u64::from(CHUNK_BYTES), words),
                 Some(split) => split.store(b, address, line, column, words),
             }
         });

@@ -75,7 +75,7 @@ fn scale<'k>(job: &Job<'k>, index: Val<'k, ty::U32>, smem: Val<'k, ty::Smem>) {
         });
         let scales = job.result.split.and_then(|split| split.scales);
         if let Some(scales) = scales {
-            b.store_global(scales + line.widen() * 4, [power_of_two(largest)]);
+            b.store_global(scales + line.to_u64() * 4, [power_of_two(largest)]);
         }
     });
 }

@@ -66,9 +66,9 @@ impl<'k> Source<'k> {
         let there = near.lt(self.full).select(CHUNK_BYTES, self.remainder);
         let inside = line.lt(self.lines) & column.lt(last + 1);
         let elements = u64::from(CHUNK_BYTES / self.element_bytes);
-        let line = self.address + near_line.widen() * self.stride;
+        let line = self.address + near_line.to_u64() * self.stride;
         Chunk {
-            address: line + near.widen() * self.step * elements,
+            address: line + near.to_u64() * self.step * elements,
             there,
             wanted: inside.select(there, 0),
         }
@@ -178,7 +178,7 @@ impl<'k> Source<'k> {
         // This is computed from values that exist anyway, so that the chunk's address takes no
         // registers.
         let first = low.byte_offset(*shift);
-        let address = |i: u32| first + last.min(i).widen() * self.step;
+        let address = |i: u32| first + last.min(i).to_u64() * self.step;
         let narrow = |i: u32| b.load_narrow(address(i), size);
         let mut words: Vec<_> = match size {
             1 => (0..8).map(|i| narrow(2 * i) | (narrow(2 * i + 1) << 8)).collect(),

@@ -80,11 +80,11 @@ impl<'k> SplitStore<'k> {
     ) {
         let SplitSpec { element, terms } = self.spec;
         let (span_chunks, bytes) = (self.spec.span_chunks(), self.spec.chunk_bytes());
-        let span = (column / span_chunks).widen() * u64::from(terms.count() * Terms::SPAN_BYTES);
-        let place = address + span + (column % span_chunks * bytes).widen();
+        let span = (column / span_chunks).to_u64() * u64::from(terms.count() * Terms::SPAN_BYTES);
+        let place = address + span + (column % span_chunks * bytes).to_u64();
         let mut remainder = words.map(Val::as_f32);
         if let Some(scales) = self.scales {
-            let [scale] = b.load_global::<ty::U32, 1>(scales + line.widen() * 4);
+            let [scale] = b.load_global::<ty::U32, 1>(scales + line.to_u64() * 4);
             let inverse = inverse(b, scale);
             remainder = remainder.map(|value| value * inverse);
         }

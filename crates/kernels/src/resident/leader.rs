@@ -34,7 +34,7 @@ pub(crate) fn load_u64s<'k, const N: usize>(
     );
     pass_on(b, order);
     std::array::from_fn(|at| {
-        let half = |word: Val<'k, ty::U64>| word.low_word().warp_uniform().widen();
+        let half = |word: Val<'k, ty::U64>| word.low_word().warp_uniform().to_u64();
         half(words[at]) | (half(words[at] >> 32) << 32)
     })
 }

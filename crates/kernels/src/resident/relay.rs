@@ -200,7 +200,7 @@ impl<'k> Relay<'k> {
 
     /// Writes the published word. Only lane 0 writes.
     fn publish(&self, tiles: Val<'k, ty::U32>, jobs: Val<'k, ty::U32>, last: u64) {
-        let word = tiles.widen() | (jobs.widen() << 32) | last;
+        let word = tiles.to_u64() | (jobs.to_u64() << 32) | last;
         let at = self.queue.byte_offset(queue::PUBLISHED_AT);
         self.b.store_ordered(at, word, Order::Release, Scope::Gpu);
     }
@@ -304,9 +304,9 @@ impl<'k> Relay<'k> {
         b.warp_sync();
         b.if_(has_job, || {
             let at = self.queue.byte_offset(slot * SLOT_BYTES + queue::SLOTS_AT);
-            b.store_ordered(at, first.widen() | (job.widen() << 32), Order::Relaxed, Scope::Gpu);
+            b.store_ordered(at, first.to_u64() | (job.to_u64() << 32), Order::Relaxed, Scope::Gpu);
             let rest = at.byte_offset(Slot::Record as u32 * 4);
-            let of_record = record.widen() | (own.widen() << 32);
+            let of_record = record.to_u64() | (own.to_u64() << 32);
             b.store_ordered(rest, of_record, Order::Relaxed, Scope::Gpu);
             let completion = [place, number + 1, zero, zero];
             b.store_global(at.byte_offset(Slot::Completion as u32 * 4), completion);
@@ -320,8 +320,8 @@ impl<'k> Relay<'k> {
         let tiles = tiles + (self.uniform(end) - skipped);
         self.in_lane_0(|| {
             let at = self.queue.byte_offset(queue::LATEST_AT);
-            let named = (record.widen() << queue::RECORD_BIT) | (job.widen() << queue::JOB_BIT);
-            b.store_ordered(at, first.widen() | named, Order::Relaxed, Scope::Gpu);
+            let named = (record.to_u64() << queue::RECORD_BIT) | (job.to_u64() << queue::JOB_BIT);
+            b.store_ordered(at, first.to_u64() | named, Order::Relaxed, Scope::Gpu);
             self.publish(tiles, (jobs + count) & JOB_MASK, 0);
         });
         // The next jobs overwrite the word.

@@ -213,7 +213,7 @@ impl<'k> Tickets<'k> {
                 Some(all(quad[place]))
             }),
             bias: bias.map(|[low, high, length, _]| Vector {
-                address: all(low).widen() | (all(high).widen() << 32),
+                address: all(low).to_u64() | (all(high).to_u64() << 32),
                 length: all(length),
             }),
             steps: all(steps),

@@ -253,8 +253,8 @@ impl<'k> RegisterOutput<'k> {
     /// The address of the thread's first element.
     fn first_row(&self, matrix: &OutputMatrix<'k>, place: &Place<'k>) -> Val<'k, ty::U64> {
         let [row, column] = place.first;
-        let row = matrix.start(place.batch) + row.widen() * matrix.stride;
-        row + column.widen() * self.bytes(1)
+        let row = matrix.start(place.batch) + row.to_u64() * matrix.stride;
+        row + column.to_u64() * self.bytes(1)
     }
 
     /// The address of the row after that of group `i`. Each address is computed from the one before

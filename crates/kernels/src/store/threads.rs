@@ -68,7 +68,7 @@ struct Slice<'k> {
 impl<'k> Slice<'k> {
     /// Address of a line, counted from the first line of the staging tile.
     fn line(&self, line: Val<'k, ty::U32>) -> Val<'k, ty::U64> {
-        self.address + (self.line + line).widen() * self.stride
+        self.address + (self.line + line).to_u64() * self.stride
     }
 }
 
@@ -100,7 +100,7 @@ impl<'k, R: StagedResult> Store<'_, 'k, R> {
         Slice {
             line,
             lines: left(line, lines),
-            address: matrix.start(place.batch) + along.widen() * u64::from(size),
+            address: matrix.start(place.batch) + along.to_u64() * u64::from(size),
             stride: matrix.stride,
             line_bytes,
             bytes: left(along, length).min(line_bytes / size) * size,

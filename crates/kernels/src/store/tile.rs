@@ -251,7 +251,7 @@ impl<'k, R: StagedResult> Store<'_, 'k, R> {
         let address = |matrix: &OutputMatrix<'k>, i: usize| {
             let (_, line, bytes) = places[i];
             let start = matrix.start(origin.batch);
-            (start + line.widen() * matrix.stride).byte_offset(bytes)
+            (start + line.to_u64() * matrix.stride).byte_offset(bytes)
         };
         let results = Results { store: self, quads: &|_, _| sums, vectors: &vectors };
         let before = results.before_c(0);

@@ -85,7 +85,7 @@ impl<'k> Bias<'k> {
     }
 
     fn address(&self, at: Val<'k, ty::U32>) -> Val<'k, ty::U64> {
-        self.vector.address + at.widen() * u64::from(self.element.bytes())
+        self.vector.address + at.to_u64() * u64::from(self.element.bytes())
     }
 
     /// Loads element `at`, or the last element if `at` lies beyond the end.

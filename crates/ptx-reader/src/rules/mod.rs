@@ -17,11 +17,12 @@
 //! - Everything else is for `walk.rs`: accumulators as registers, and control flow.
 
 mod elements;
+mod lanes;
 mod names;
 mod tensor;
 mod values;
 
-use pgemm_ir::{AccId, Kernel, Op, ProxyFence, RegisterChange, Special, Type};
+use pgemm_ir::{AccId, Kernel, Op, ProxyFence, RegisterChange, Special, Type, Vote};
 
 use crate::isa::{B32, B64, F32, F64, Format, PREDICATE};
 use crate::terms::{Term, Terms};
@@ -203,6 +204,15 @@ pub(crate) fn rule(op: &Op, x: &mut Context<'_>) -> Rule {
             let operands = [Result(B32), x.value(0)].into_iter().chain(lanes);
             step("shfl.sync.idx.b32", operands.collect::<Vec<_>>())
         }
+        Op::Shuffle { shuffle, width } => Rule::Step(lanes::shuffle(x, *shuffle, *width)),
+        Op::Vote(Vote::Any) => lanes::ask(x, "vote.sync.any.pred", PREDICATE),
+        Op::Vote(Vote::All) => lanes::ask(x, "vote.sync.all.pred", PREDICATE),
+        Op::Ballot => lanes::ask(x, "vote.sync.ballot.b32", B32),
+        Op::Match => {
+            let opcode = format!("match.any.sync.{}", names::plain(x.ty(0)));
+            lanes::ask(x, &opcode, B32)
+        }
+        Op::WarpReduce(op) => lanes::reduce(x, *op),
         Op::AccGet(acc, index) => Rule::ReadAccumulator(*acc, *index),
         Op::AccSet(acc, index) => Rule::WriteAccumulator(*acc, *index),
 
@@ -214,10 +224,17 @@ pub(crate) fn rule(op: &Op, x: &mut Context<'_>) -> Rule {
             let values = braced(x.values(1));
             step(format!("st{}", names::access(access)), [x.address(0), values])
         }
-        Op::Atomic { op, order, scope } => {
+        Op::Atomic { op, space, order, scope } => {
             let (order, scope) = (names::order(*order), names::scope(*scope));
-            let opcode = format!("atom.{order}.{scope}.global.{}", names::atomic(*op));
-            step(opcode, [Result(B32), x.address(0), x.value(1)])
+            let (space, op) = (names::space(*space), names::atomic(*op, x.ty(1)));
+            let opcode = format!("atom.{order}.{scope}.{space}.{op}");
+            step(opcode, [Result(format_of(x.ty(1))), x.address(0), x.value(1)])
+        }
+        Op::CompareExchange { space, order, scope } => {
+            let (order, scope) = (names::order(*order), names::scope(*scope));
+            let (space, bits) = (names::space(*space), names::plain(x.ty(1)));
+            let opcode = format!("atom.{order}.{scope}.{space}.cas.{bits}");
+            step(opcode, [Result(format_of(x.ty(1))), x.address(0), x.value(1), x.value(2)])
         }
         Op::Reduce { vector } => {
             let vector = names::vector(*vector);
@@ -243,6 +260,16 @@ pub(crate) fn rule(op: &Op, x: &mut Context<'_>) -> Rule {
             let opcode = format!("stmatrix{}", names::matrices(*count, *transpose));
             step(opcode, [x.address(0), List(x.values(1))])
         }
+
+        Op::CopyAsync { bytes } => {
+            // Only copies of 16 bytes can leave the first-level cache out (PTX ISA, "cp.async").
+            let cache = if *bytes == 16 { "cg" } else { "ca" };
+            let opcode = format!("cp.async.{cache}.shared::cta.global");
+            step(opcode, [x.address(0), x.address(1), Number((*bytes).into()), x.value(2)])
+        }
+        Op::CopyCommit => step("cp.async.commit_group", []),
+        Op::CopyWait { pending } => step("cp.async.wait_group", [Number((*pending).into())]),
+        Op::CopyArrive => step("cp.async.mbarrier.arrive.noinc.shared::cta.b64", [x.address(0)]),
 
         Op::MbarrierInit { count } => {
             step("mbarrier.init.shared::cta.b64", [x.address(0), Number((*count).into())])
@@ -290,7 +317,15 @@ pub(crate) fn rule(op: &Op, x: &mut Context<'_>) -> Rule {
         Op::TmaLoad { rank, multicast, policy } => {
             Rule::Step(tensor::load(x, *rank, *multicast, *policy))
         }
-        Op::TmaStore { rank, policy } => Rule::Step(tensor::store(x, *rank, *policy)),
+        Op::TmaStore { rank, policy } => Rule::Step(tensor::store(x, None, *rank, *policy)),
+        Op::TmaReduce { op, rank, policy } => {
+            Rule::Step(tensor::store(x, Some(*op), *rank, *policy))
+        }
+        Op::BulkLoad { multicast, policy } => Rule::Step(tensor::bulk_load(x, *multicast, *policy)),
+        Op::BulkStore { policy } => Rule::Step(tensor::bulk_store(x, None, *policy)),
+        Op::BulkReduce { op, element, policy } => {
+            Rule::Step(tensor::bulk_store(x, Some((*op, *element)), *policy))
+        }
         Op::TmaPrefetch { rank, policy } => Rule::Step(tensor::prefetch(x, *rank, *policy)),
         Op::BulkCommit => step("cp.async.bulk.commit_group", []),
         Op::BulkWait { pending, read: true } => {

@@ -1,6 +1,6 @@
 //! Names of PTX for what the IR names in its own way.
 
-use pgemm_ir::{Access, AtomicOp, Element, Order, Scope, Space, Type};
+use pgemm_ir::{Access, AtomicOp, Element, Order, ReductionOp, Scope, Space, Type};
 
 /// The type of arithmetic.
 pub(super) fn ty(ty: Type) -> &'static str {
@@ -70,11 +70,35 @@ pub(super) fn space(space: Space) -> &'static str {
     }
 }
 
-pub(super) fn atomic(op: AtomicOp) -> &'static str {
+/// The operation of `atom`, and its type (PTX ISA, "atom").
+pub(super) fn atomic(op: AtomicOp, of: Type) -> String {
     match op {
-        AtomicOp::Add => "add.u32",
-        AtomicOp::Inc => "inc.u32",
-        AtomicOp::Exch => "exch.b32",
+        AtomicOp::Add => format!("add.{}", ty(of)),
+        AtomicOp::Inc => "inc.u32".to_owned(),
+        AtomicOp::Dec => "dec.u32".to_owned(),
+        AtomicOp::Min => format!("min.{}", ty(of)),
+        AtomicOp::Max => format!("max.{}", ty(of)),
+        AtomicOp::And => format!("and.{}", plain(of)),
+        AtomicOp::Or => format!("or.{}", plain(of)),
+        AtomicOp::Xor => format!("xor.{}", plain(of)),
+        AtomicOp::Exch => format!("exch.{}", plain(of)),
+    }
+}
+
+/// The type of as many bits without a meaning.
+pub(super) fn plain(of: Type) -> &'static str {
+    match of {
+        Type::U64 | Type::F64 => "b64",
+        _ => "b32",
+    }
+}
+
+/// The operation of `cp.reduce.async.bulk`.
+pub(super) fn reduction(op: ReductionOp) -> &'static str {
+    match op {
+        ReductionOp::Add => "add",
+        ReductionOp::Min => "min",
+        ReductionOp::Max => "max",
     }
 }
 

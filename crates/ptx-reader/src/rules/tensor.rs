@@ -1,7 +1,8 @@
 //! TMA, descriptors of operands in shared memory, and matrix products.
 
 use pgemm_ir::{
-    ASource, DescriptorLayout, Element, OperandMajor, SwizzleMode, Type, WarpMma, Wgmma,
+    ASource, DescriptorLayout, Element, OperandMajor, ReductionOp, SwizzleMode, Type, WarpMma,
+    Wgmma,
 };
 
 use super::Expected::{Accumulators, List, Number, Result};
@@ -57,11 +58,60 @@ pub(super) fn load(x: &mut Context<'_>, rank: u32, multicast: bool, policy: bool
     instruction(opcode, operands)
 }
 
-pub(super) fn store(x: &mut Context<'_>, rank: u32, policy: bool) -> Step {
+/// A store of a box, or a reduction (PTX ISA, "cp.reduce.async.bulk.tensor").
+pub(super) fn store(
+    x: &mut Context<'_>,
+    reduction: Option<ReductionOp>,
+    rank: u32,
+    policy: bool,
+) -> Step {
+    let (copy, op) = match reduction {
+        None => ("cp", String::new()),
+        Some(op) => ("cp.reduce", format!(".{}", names::reduction(op))),
+    };
+    let hint = hint(policy);
     let opcode =
-        format!("cp.async.bulk.tensor.{rank}d.global.shared::cta.bulk_group{}", hint(policy));
+        format!("{copy}.async.bulk.tensor.{rank}d.global.shared::cta{op}.bulk_group{hint}");
     let mut operands = vec![tile(x, 2, rank), x.address(1)];
     operands.extend(policy.then(|| x.value(2 + rank as usize)));
+    instruction(opcode, operands)
+}
+
+/// PTX ISA, "cp.async.bulk".
+pub(super) fn bulk_load(x: &mut Context<'_>, multicast: bool, policy: bool) -> Step {
+    let cast = if multicast { ".multicast::cluster" } else { "" };
+    let hint = hint(policy);
+    let opcode =
+        format!("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes{cast}{hint}");
+    let mut operands = vec![x.address(1), x.address(0), x.value(3), x.address(2)];
+    if multicast {
+        let mask = x.operand(4);
+        operands.push(Expected::Value(x.computed("cvt.u16.u32", &[mask]), B16));
+    }
+    operands.extend(policy.then(|| x.value(4 + usize::from(multicast))));
+    instruction(opcode, operands)
+}
+
+/// A store of consecutive bytes, or a reduction (PTX ISA, "cp.reduce.async.bulk").
+pub(super) fn bulk_store(
+    x: &mut Context<'_>,
+    reduction: Option<(ReductionOp, Element)>,
+    policy: bool,
+) -> Step {
+    let hint = hint(policy);
+    let (copy, op) = match reduction {
+        None => ("cp", String::new()),
+        Some((op, element)) => {
+            // Sums of these types keep subnormal numbers.
+            let halves = matches!(element, Element::F16 | Element::Bf16);
+            let subnormal = if halves && op == ReductionOp::Add { ".noftz" } else { "" };
+            let (op, element) = (names::reduction(op), names::element(element));
+            ("cp.reduce", format!(".{op}{subnormal}.{element}"))
+        }
+    };
+    let opcode = format!("{copy}.async.bulk.global.shared::cta.bulk_group{hint}{op}");
+    let mut operands = vec![x.address(0), x.address(1), x.value(2)];
+    operands.extend(policy.then(|| x.value(3)));
     instruction(opcode, operands)
 }
 
@@ -123,8 +173,12 @@ pub(super) fn warp_mma(x: &mut Context<'_>, mma: &WarpMma) -> Step {
         "mma.sync.aligned.m{}n{}k{}.row.col.{sum}.{operand}.{operand}.{sum}",
         mma.m, mma.n, mma.k
     );
-    // Registers of 32 lanes, of which each holds one element, or two of 16 bits.
-    let per_register = if mma.operand.bits() == 16 { 2 } else { 1 };
+    // Registers of 32 lanes, of which each holds one element, two of 16 bits, or four of 8.
+    let per_register = match mma.operand.bits() {
+        8 => 4,
+        16 => 2,
+        _ => 1,
+    };
     let a = (mma.m * mma.k / 32 / per_register) as usize;
     let b = (mma.n * mma.k / 32 / per_register) as usize;
     let sums = mma.m * mma.n / 32;

@@ -33,7 +33,11 @@ pub(super) fn special(x: &mut Context<'_>, special: Special) -> Term {
     let name = match special {
         Special::Lane => "%laneid",
         Special::Cta => "%ctaid.x",
+        Special::CtaY => "%ctaid.y",
+        Special::CtaZ => "%ctaid.z",
         Special::CtaCount => "%nctaid.x",
+        Special::CtaCountY => "%nctaid.y",
+        Special::CtaCountZ => "%nctaid.z",
         Special::CtaRank => "%cluster_ctarank",
         Special::Cluster => "%clusterid.x",
         Special::ClusterCount => "%nclusterid.x",
@@ -52,6 +56,20 @@ pub(super) fn unary(x: &mut Context<'_>, op: UnaryOp) -> Term {
         // Subnormal operands and results become zero.
         UnaryOp::Exp2 => "ex2.approx.ftz.f32".to_owned(),
         UnaryOp::Reciprocal => "rcp.approx.ftz.f32".to_owned(),
+        UnaryOp::Sqrt => format!("sqrt.rn.{}", names::ty(ty)),
+        UnaryOp::ReciprocalSqrt => "rsqrt.approx.ftz.f32".to_owned(),
+        UnaryOp::Log2 => "lg2.approx.ftz.f32".to_owned(),
+        // It has no other form.
+        UnaryOp::Tanh => "tanh.approx.f32".to_owned(),
+        UnaryOp::Sin => "sin.approx.ftz.f32".to_owned(),
+        UnaryOp::Cos => "cos.approx.ftz.f32".to_owned(),
+        UnaryOp::Floor => rounding("rmi", ty),
+        UnaryOp::Ceil => rounding("rpi", ty),
+        UnaryOp::RoundEven => rounding("rni", ty),
+        UnaryOp::Truncate => rounding("rzi", ty),
+        UnaryOp::CountOnes => "popc.b32".to_owned(),
+        UnaryOp::LeadingZeros => "clz.b32".to_owned(),
+        UnaryOp::ReverseBits => "brev.b32".to_owned(),
     };
     let operand = x.operand(0);
     x.computed(&opcode, &[operand])
@@ -127,13 +145,25 @@ pub(super) fn select(x: &mut Context<'_>) -> Term {
 }
 
 pub(super) fn convert(x: &mut Context<'_>, to: Type) -> Term {
-    let opcode = match (x.ty(0), to) {
-        (Type::S32, Type::U64) => "cvt.s64.s32",
-        (_, Type::U64) => "cvt.u64.u32",
-        (Type::S32, Type::F32) => "cvt.rn.f32.s32",
-        (_, Type::F32) => "cvt.rn.f32.u32",
-        _ => "cvt.u32.u64",
+    let from = x.ty(0);
+    let float = |ty: Type| matches!(ty, Type::F32 | Type::F64);
+    let (to_name, from_name) = (names::ty(to), names::ty(from));
+    let opcode = match (from, to) {
+        (Type::S32, Type::U64) => "cvt.s64.s32".to_owned(),
+        (Type::U32, Type::U64) => "cvt.u64.u32".to_owned(),
+        (Type::U64, Type::U32 | Type::S32) => "cvt.u32.u64".to_owned(),
+        // Exact.
+        (Type::F32, Type::F64) => "cvt.f64.f32".to_owned(),
+        // To the nearest float, or towards zero to an integer.
+        (_, _) if float(to) => format!("cvt.rn.{to_name}.{from_name}"),
+        (_, _) => format!("cvt.rzi.{to_name}.{from_name}"),
     };
     let operand = x.operand(0);
-    x.computed(opcode, &[operand])
+    x.computed(&opcode, &[operand])
+}
+
+/// A conversion to an integer in the same float type (PTX ISA, "cvt").
+fn rounding(mode: &str, ty: Type) -> String {
+    let name = names::ty(ty);
+    format!("cvt.{mode}.{name}.{name}")
 }

@@ -131,7 +131,15 @@ fn attributes_are_checked() {
         (Op::TmaLoad { rank: 6, multicast: false, policy: false }, "1 to 5"),
         (Op::TmaPrefetch { rank: 0, policy: false }, "1 to 5"),
         (Op::Reduce { vector: 3 }, "1, 2 or 4"),
-        (Op::Atomic { op: AtomicOp::Add, order: Order::Weak, scope: Scope::Gpu }, "order is weak"),
+        (
+            Op::Atomic {
+                op: AtomicOp::Add,
+                space: Space::Global,
+                order: Order::Weak,
+                scope: Scope::Gpu,
+            },
+            "order is weak",
+        ),
         (Op::LoadElement(Element::Tf32), "element is tf32"),
         (Op::StoreElement(Element::U8), "use f16, bf16, f32"),
         (Op::LoadNarrow { space: Space::Global, bytes: 3 }, "bytes is 3: use 1 or 2"),

@@ -7,9 +7,9 @@ use std::fmt::Write as _;
 
 use pgemm_ir::{
     ASource, AccId, Access, Accumulator, AtomicOp, BinaryOp, CompareOp, Constant, DescriptorLayout,
-    Element, Half, Kernel, Op, OperandMajor, Order, ParamId, ParamKind, ProxyFence, RegionId,
-    RegisterChange, Rule, Scope, Space, Special, SwizzleMode, TensorMapSpec, Type, UnaryOp,
-    ValueId, VerifyError, WarpMma, Wgmma, verify,
+    Element, Half, Kernel, Op, OperandMajor, Order, ParamId, ParamKind, ProxyFence, ReductionOp,
+    RegionId, RegisterChange, Rule, Scope, Shuffle, Space, Special, SwizzleMode, TensorMapSpec,
+    Type, UnaryOp, ValueId, VerifyError, Vote, WarpMma, Wgmma, verify,
 };
 use pgemm_ptx::emit;
 use pgemm_ptx_reader::compare;
@@ -45,6 +45,8 @@ fn operations() -> Vec<Op> {
         Op::Elect,
         Op::ShuffleFirst,
         Op::AssumeUniform,
+        Op::Ballot,
+        Op::Match,
         Op::MbarrierInit { count: 1 },
         Op::MbarrierArrive,
         Op::MbarrierArriveExpect { bytes: 128 },
@@ -60,6 +62,9 @@ fn operations() -> Vec<Op> {
         Op::GridDependencyLaunch,
         Op::PrefetchLine,
         Op::PrefetchMap,
+        Op::CopyCommit,
+        Op::CopyWait { pending: 1 },
+        Op::CopyArrive,
         Op::BulkCommit,
         Op::WgmmaFence,
         Op::WgmmaCommit,
@@ -70,6 +75,11 @@ fn operations() -> Vec<Op> {
     ops.extend(Special::ALL.map(Op::Special));
     ops.extend(UnaryOp::ALL.map(Op::Unary));
     ops.extend(BinaryOp::ALL.map(Op::Binary));
+    ops.extend(BinaryOp::ALL.map(Op::WarpReduce));
+    ops.extend(Vote::ALL.map(Op::Vote));
+    for (shuffle, width) in product(&Shuffle::ALL, &[8, 32]) {
+        ops.push(Op::Shuffle { shuffle, width });
+    }
     ops.extend(CompareOp::ALL.map(Op::Compare));
     ops.extend(Type::ALL.map(Op::Convert));
     ops.extend(Type::ALL.map(Op::Bitcast));
@@ -103,12 +113,20 @@ fn operations() -> Vec<Op> {
     }
     for (order, scope) in product(&Order::ALL, &Scope::ALL) {
         ops.push(Op::Fence(order, scope));
-        ops.extend(AtomicOp::ALL.map(|op| Op::Atomic { op, order, scope }));
+        let (space, add) = (Space::Global, AtomicOp::Add);
+        ops.push(Op::Atomic { op: add, space, order, scope });
+        ops.push(Op::CompareExchange { space, order, scope });
+    }
+    for space in Space::ALL {
+        let (order, scope) = (Order::AcquireRelease, Scope::Cta);
+        ops.extend(AtomicOp::ALL.map(|op| Op::Atomic { op, space, order, scope }));
+        ops.push(Op::CompareExchange { space, order, scope });
     }
     for scope in Scope::ALL {
         ops.extend([Op::FenceMapRelease(scope), Op::FenceMapAcquire(scope)]);
     }
     ops.extend([1, 2, 4].map(|vector| Op::Reduce { vector }));
+    ops.extend([4, 8, 16].map(|bytes| Op::CopyAsync { bytes }));
     for (count, transpose) in product(&[1, 2, 4], &[false, true]) {
         ops.push(Op::LoadMatrix { count, transpose });
         ops.push(Op::StoreMatrix { count, transpose });
@@ -118,6 +136,16 @@ fn operations() -> Vec<Op> {
     for (rank, policy) in product(&[1, 2, 3, 4, 5], &[false, true]) {
         ops.extend([false, true].map(|multicast| Op::TmaLoad { rank, multicast, policy }));
         ops.extend([Op::TmaStore { rank, policy }, Op::TmaPrefetch { rank, policy }]);
+        ops.extend(ReductionOp::ALL.map(|op| Op::TmaReduce { op, rank, policy }));
+    }
+    for policy in [false, true] {
+        ops.extend([false, true].map(|multicast| Op::BulkLoad { multicast, policy }));
+        ops.push(Op::BulkStore { policy });
+        for (op, element) in product(&ReductionOp::ALL, &Element::ALL) {
+            if op.combines(element, false) {
+                ops.push(Op::BulkReduce { op, element, policy });
+            }
+        }
     }
     ops.extend(wgmmas());
     ops.retain(|op| op.attribute_errors().is_empty());
@@ -176,13 +204,19 @@ fn form(op: &Op, t: Type) -> Option<Form> {
         Op::DescriptorAdvance(_) => (vec![Descriptor], vec![Descriptor]),
         Op::Elect => (vec![], vec![Bool]),
         Op::ShuffleFirst | Op::AssumeUniform => (vec![U32], vec![U32]),
+        Op::Shuffle { .. } => (vec![t, U32], vec![t]),
+        Op::Vote(_) => (vec![Bool], vec![Bool]),
+        Op::Ballot => (vec![Bool], vec![U32]),
+        Op::Match => (vec![t], vec![U32]),
+        Op::WarpReduce(_) => (vec![t], vec![t]),
         Op::AccGet(id, _) => (vec![], vec![acc(*id)]),
         Op::AccSet(id, _) => (vec![acc(*id)], vec![]),
         Op::Load(access) => (vec![access.space.address()], many(access.ty, access.vector)),
         Op::Store(access) => {
             ([vec![access.space.address()], many(access.ty, access.vector)].concat(), vec![])
         }
-        Op::Atomic { .. } => (vec![U64, U32], vec![U32]),
+        Op::Atomic { space, .. } => (vec![space.address(), t], vec![t]),
+        Op::CompareExchange { space, .. } => (vec![space.address(), t, t], vec![t]),
         Op::Reduce { vector } => ([vec![U64], many(F32, *vector)].concat(), vec![]),
         Op::LoadElement(_) => (vec![U64], vec![F32]),
         Op::StoreElement(_) => (vec![U64, F32], vec![]),
@@ -193,6 +227,8 @@ fn form(op: &Op, t: Type) -> Option<Form> {
         Op::MbarrierInit { .. } | Op::MbarrierArrive | Op::MbarrierArriveExpect { .. } => {
             (vec![Smem], vec![])
         }
+        Op::CopyAsync { .. } => (vec![Smem, U64, U32], vec![]),
+        Op::CopyArrive => (vec![Smem], vec![]),
         Op::MbarrierArriveCluster => (vec![ClusterSmem], vec![]),
         Op::MbarrierWait => (vec![Smem, U32], vec![]),
         Op::FenceMapAcquire(_) | Op::PrefetchMap => (vec![MapPtr], vec![]),
@@ -204,13 +240,24 @@ fn form(op: &Op, t: Type) -> Option<Form> {
             operands.extend(policy.then_some(U64));
             (operands, vec![])
         }
-        Op::TmaStore { rank, policy } => {
+        Op::TmaStore { rank, policy } | Op::TmaReduce { rank, policy, .. } => {
             let mut operands = [vec![MapPtr, Smem], many(U32, *rank)].concat();
             operands.extend(policy.then_some(U64));
             (operands, vec![])
         }
         Op::TmaPrefetch { rank, policy } => {
             let mut operands = [vec![MapPtr], many(U32, *rank)].concat();
+            operands.extend(policy.then_some(U64));
+            (operands, vec![])
+        }
+        Op::BulkLoad { multicast, policy } => {
+            let mut operands = vec![U64, Smem, Smem, U32];
+            operands.extend(multicast.then_some(U32));
+            operands.extend(policy.then_some(U64));
+            (operands, vec![])
+        }
+        Op::BulkStore { policy } | Op::BulkReduce { policy, .. } => {
+            let mut operands = vec![U64, Smem, U32];
             operands.extend(policy.then_some(U64));
             (operands, vec![])
         }
@@ -232,6 +279,8 @@ fn form(op: &Op, t: Type) -> Option<Form> {
         | Op::ClusterWait
         | Op::GridDependencyWait
         | Op::GridDependencyLaunch
+        | Op::CopyCommit
+        | Op::CopyWait { .. }
         | Op::BulkCommit
         | Op::BulkWait { .. }
         | Op::WgmmaFence

@@ -227,8 +227,8 @@ fn ctas_per_sm() {
         "16384 registers: each of 5 CTAs on an SM has 13107, 3277 fewer",
     );
     accepts(&several(&simple("").replace("128 registers", "64 registers"), 8));
-    for ctas in [0, 9, u32::MAX] {
-        rejects(&several(&simple(""), ctas), Rule::Residency, "declare 1 to 8");
+    for ctas in [0, 17, u32::MAX] {
+        rejects(&several(&simple(""), ctas), Rule::Residency, "declare 1 to 16");
     }
     let crowded = simple("").replace("1 warpgroups, 128", "3 warpgroups, 24");
     accepts(&several(&crowded, 5));

@@ -162,7 +162,7 @@ fn a_number_drawn_by_one_thread_is_uniform_after_a_shuffle() {
              %6: u32 = special.thread
              %7: bool = eq %6, %0
              if %7 {{
-                 %8: u32 = atomic.add.acquire_release.gpu %5, %2
+                 %8: u32 = atomic.add.global.acquire_release.gpu %5, %2
                  store.shared.u32.weak.cta[vector=1] %4, %8
                  yield
              }} {{ yield }}

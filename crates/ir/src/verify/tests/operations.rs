@@ -89,7 +89,7 @@ fn types() {
         %13: u64 = param[param0]
         %14: f32, %15: f32 = load.global.f32.weak.cta[vector=2] %13
         store.global.f32.release.gpu[vector=2] %13, %15, %14
-        %16: u32 = atomic.inc.acquire_release.gpu %13, %0
+        %16: u32 = atomic.inc.global.acquire_release.gpu %13, %0
         %17: u32 = shuffle_first %16
         reduce_add[vector=2] %13, %14, %15
         %18: f32 = load_element.bf16 %13
@@ -137,7 +137,7 @@ fn types() {
     rejects("mbarrier_arrive %0", "(smem) -> ()");
     rejects("if %0 { yield } { yield }", "(bool) -> ()");
     rejects("%4: f32 = load.global.f32.weak.cta[vector=1] %0", "(u64) -> (f32)");
-    rejects("%4: u32 = atomic.add.relaxed.gpu %0, %0", "(u64, u32) -> (u32)");
+    rejects("%4: u32 = atomic.add.global.relaxed.gpu %0, %0", "(u64, u32) -> (u32)");
     rejects("%4: u64 = param[param0]\nreduce_add[vector=2] %4, %0, %0", "(u64, f32, f32) -> ()");
     rejects("%4: f32 = load_element.f32 %0", "(u64) -> (f32)");
     rejects("%4: u64 = param[param0]\n%5: u32 = load_element.f32 %4", "(u64) -> (f32)");
@@ -217,7 +217,7 @@ fn attributes() {
         "order is acquire",
     );
     rejects(
-        "%5: u64 = param[param0]\n%6: u32 = atomic.add.weak.cta %5, %0",
+        "%5: u64 = param[param0]\n%6: u32 = atomic.add.global.weak.cta %5, %0",
         "order is weak: use relaxed, acquire, release or acquire_release",
     );
     rejects(

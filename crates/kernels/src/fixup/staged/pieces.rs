@@ -154,7 +154,7 @@ impl<'k> StagedFixup<'k> {
         let neutral = || vec![S::neutral(b); quads as usize * 4];
         let sums = b.scope("add up", || {
             b.for_carry(0, slots, at_once, neutral(), |index, mut sums| {
-                let slot = first + index.widen() * slot_bytes;
+                let slot = first + index.to_u64() * slot_bytes;
                 let loaded: Vec<_> = (0..at_once)
                     .map(|ahead| {
                         let slot = slot + u64::from(ahead) * slot_bytes;

@@ -31,7 +31,7 @@ impl<'k> Tickets<'k> {
             record: record % RECORDS_NAMED,
             tiles: word.low_word() - first,
         };
-        let is_own = (beside >> queue::JOB_BIT).eq(job.widen() & JOB_NAMED);
+        let is_own = (beside >> queue::JOB_BIT).eq(job.to_u64() & JOB_NAMED);
         self.b.if_else(is_own, || own, || self.entry(job))
     }
 

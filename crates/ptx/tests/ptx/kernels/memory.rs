@@ -90,8 +90,9 @@ pub fn atomics() -> Kernel {
         (AtomicOp::Exch, Order::Release, Scope::Gpu),
         (AtomicOp::Add, Order::AcquireRelease, Scope::System),
     ] {
-        let old = k.one(Op::Atomic { op, order, scope }, &[counter, m], Type::U32);
-        k.one(Op::Atomic { op, order, scope }, &[counter, one], Type::U32);
+        let old =
+            k.one(Op::Atomic { op, space: Space::Global, order, scope }, &[counter, m], Type::U32);
+        k.one(Op::Atomic { op, space: Space::Global, order, scope }, &[counter, one], Type::U32);
         k.one(Op::ShuffleFirst, &[old], Type::U32);
         k.one(Op::AssumeUniform, &[old], Type::U32);
     }

@@ -1,0 +1,20 @@
+//! Kernels of single operations of the kernel language. Each must give the same results in the
+//! emulator and on a GPU: the same bytes where the operation is exact, and numbers inside the
+//! documented error where it is an approximation.
+
+mod arithmetic;
+mod case;
+mod functions;
+mod lanes;
+mod memory;
+mod operands;
+mod products;
+
+pub use case::{Case, Closeness, Mismatch};
+pub use operands::operands;
+
+/// Every kernel.
+pub fn cases() -> Vec<Case> {
+    [arithmetic::cases(), functions::cases(), lanes::cases(), memory::cases(), products::cases()]
+        .concat()
+}

@@ -1,0 +1,263 @@
+//! Asynchronous copies by threads (`cp.async`). They go through the generic proxy, and a warp waits
+//! for groups of them, or lets an mbarrier count them.
+
+use std::rc::Rc;
+
+use pgemm_ir::LocId;
+
+use crate::access::Addresses;
+use crate::clock::{Epoch, Knowledge};
+use crate::fault::{At, Outcome};
+use crate::machine::{Emulator, Operation};
+use crate::program::{Program, SMEM_BASE, Slot};
+use crate::report::{Actor, ActorKind, ReportKind};
+use crate::shadow::{self, Access, CELL_BYTES, Observer, Proxy, ShadowSpace};
+use crate::state::{Flow, Wait, Warp, WarpId};
+
+/// The copies of a warp. Each instruction of the warp is one, for all lanes that execute it.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct WarpCopies {
+    /// The component of their accesses in clocks. The time of an access is the copy's number.
+    component: Option<u32>,
+    /// Copies issued; their numbers begin with 1.
+    issued: u32,
+    /// Copies that have not landed.
+    unfinished: Vec<u32>,
+    /// Copies issued when each group was closed.
+    closed: Vec<u32>,
+    /// Copies that the warp has waited for, or that an mbarrier counts.
+    covered: u32,
+    /// Place of the latest copy.
+    loc: Option<LocId>,
+}
+
+/// A copy in flight.
+pub(crate) struct ThreadCopy {
+    id: WarpId,
+    cluster: u32,
+    actor: Actor,
+    loc: LocId,
+    knowledge: Rc<Knowledge>,
+    component: u32,
+    /// The copy's number; of an arrival, that of the last copy before it.
+    number: u32,
+    kind: ThreadCopyKind,
+}
+
+enum ThreadCopyKind {
+    /// Moves bytes: destination, source, bytes of the source, of so many in all.
+    Move(Vec<(u64, u64, u32)>, u32),
+    /// Arrives at mbarriers once the copies before it have landed: index and arrivals.
+    Arrive(Vec<(usize, u32)>),
+}
+
+impl ThreadCopy {
+    fn access(&self) -> Access {
+        Access {
+            epoch: Epoch { cluster: self.cluster, component: self.component, time: self.number },
+            proxy: Proxy::Generic,
+            strong: false,
+            actor: self.actor,
+            loc: self.loc,
+        }
+    }
+}
+
+impl Emulator<'_> {
+    pub(crate) fn copy_async(
+        &mut self,
+        program: &Program,
+        warp: &mut Warp,
+        at: At,
+        bytes: u32,
+        [destination, source, size]: [Slot; 3],
+    ) -> Outcome<Flow> {
+        let what = "copies asynchronously";
+        self.after_dependency(program, warp, at, what)?;
+        let mut lanes = vec![];
+        for &(lane, from) in &*Addresses::active(program, warp, source) {
+            let to = warp.get(program, destination, lane);
+            let size = warp.get(program, size, lane) as u32;
+            if size > bytes {
+                let message = format!("{size} bytes of the source in a copy of {bytes} bytes");
+                return Err(self.fault(ReportKind::OutOfBounds, message, at, what));
+            }
+            self.shared_offset(at.id.rank, to, bytes, bytes, at, what)?;
+            if size > 0 {
+                if !from.is_multiple_of(bytes.into()) {
+                    let place = self.memory.describe(from);
+                    let message = format!("{place} is not a multiple of {bytes} bytes");
+                    return Err(self.fault(ReportKind::Misaligned, message, at, what));
+                }
+                self.read_place(from, size, at, what)?;
+            }
+            lanes.push((to, from, size));
+        }
+        warp.copies.issued += 1;
+        warp.copies.unfinished.push(warp.copies.issued);
+        self.launch_copy(warp, at, ThreadCopyKind::Move(lanes, bytes));
+        Ok(Flow::Visible)
+    }
+
+    fn launch_copy(&mut self, warp: &mut Warp, at: At, kind: ThreadCopyKind) {
+        let cluster = self.cluster_mut(at.id.slot);
+        let component = *warp.copies.component.get_or_insert_with(|| cluster.new_component());
+        cluster.flights += 1;
+        let mut actor = self.actor(at);
+        actor.kind = ActorKind::ThreadCopy;
+        warp.copies.loc = Some(at.loc);
+        let copy = ThreadCopy {
+            id: at.id,
+            cluster: self.cluster(at.id.slot).id,
+            actor,
+            loc: at.loc,
+            knowledge: Rc::new(warp.knowledge.clone()),
+            component,
+            number: warp.copies.issued,
+            kind,
+        };
+        let free = self.thread_copies.iter().position(Option::is_none);
+        let index = free.unwrap_or_else(|| {
+            self.thread_copies.push(None);
+            self.thread_copies.len() - 1
+        });
+        self.thread_copies[index] = Some(copy);
+        self.ready_operations.push_back(Operation::ThreadCopy(index));
+        warp.tick();
+    }
+
+    pub(crate) fn copy_commit(warp: &mut Warp) {
+        warp.copies.closed.push(warp.copies.issued);
+    }
+
+    pub(crate) fn copy_wait(&mut self, warp: &mut Warp, pending: u32) -> Outcome<Flow> {
+        let WarpCopies { component, unfinished, closed, covered, .. } = &mut warp.copies;
+        let groups = closed.len().saturating_sub(pending as usize);
+        let Some(&last) = groups.checked_sub(1).and_then(|group| closed.get(group)) else {
+            return Ok(Flow::Next);
+        };
+        if unfinished.iter().any(|&number| number <= last) {
+            return Ok(Flow::Blocked(Wait::Copies { pending }));
+        }
+        *covered = (*covered).max(last);
+        if let Some(component) = *component {
+            warp.knowledge.before.raise(component, last);
+        }
+        Ok(Flow::Visible)
+    }
+
+    /// Lets mbarriers count the copies that the warp has issued so far.
+    pub(crate) fn copy_arrive(
+        &mut self,
+        program: &Program,
+        warp: &mut Warp,
+        at: At,
+        address: Slot,
+    ) -> Outcome<Flow> {
+        let what = "arrives after its copies";
+        let mut barriers: Vec<(usize, u32)> = vec![];
+        for lane in warp.active_lanes() {
+            let address = warp.get(program, address, lane) as u32;
+            let index = self.known_mbarrier(warp, at.id.rank, address, false, at, what)?;
+            match barriers.iter_mut().find(|(other, _)| *other == index) {
+                Some((_, arrivals)) => *arrivals += 1,
+                None => barriers.push((index, 1)),
+            }
+        }
+        warp.copies.covered = warp.copies.issued;
+        self.launch_copy(warp, at, ThreadCopyKind::Arrive(barriers));
+        Ok(Flow::Visible)
+    }
+
+    /// Completes a copy, or an arrival whose copies are complete.
+    pub(crate) fn advance_thread_copy(&mut self, index: usize) -> Outcome {
+        let Some(copy) = self.thread_copies[index].take() else { return Ok(()) };
+        match &copy.kind {
+            ThreadCopyKind::Move(lanes, bytes) => {
+                for lane in lanes {
+                    self.move_bytes(&copy, *lane, *bytes)?;
+                }
+                let warp = self.warp_mut(copy.id);
+                warp.copies.unfinished.retain(|&number| number != copy.number);
+                if matches!(warp.wait, Wait::Copies { .. }) {
+                    self.wake(copy.id);
+                }
+            }
+            ThreadCopyKind::Arrive(barriers) => {
+                let unfinished = &self.warp_mut(copy.id).copies.unfinished;
+                if unfinished.iter().any(|&number| number <= copy.number) {
+                    self.thread_copies[index] = Some(copy);
+                    self.ready_operations.push_back(Operation::ThreadCopy(index));
+                    return Ok(());
+                }
+                let mut knowledge = (*copy.knowledge).clone();
+                knowledge.before.raise(copy.component, copy.number);
+                let at = At { id: copy.id, loc: copy.loc };
+                for &(barrier, arrivals) in barriers {
+                    let what = "arrives after its copies";
+                    self.arrive(&knowledge, at, (copy.id.rank, barrier), 0, arrivals, what)?;
+                }
+            }
+        }
+        self.cluster_mut(copy.id.slot).flights -= 1;
+        self.retire_cluster(copy.id.slot);
+        Ok(())
+    }
+
+    fn move_bytes(
+        &mut self,
+        copy: &ThreadCopy,
+        (to, from, size): (u64, u64, u32),
+        bytes: u32,
+    ) -> Outcome {
+        let (access, checks) = (copy.access(), (self.checks.races, false));
+        let mut data = vec![0; bytes as usize];
+        if size > 0
+            && let Some(place) = self.memory.locate(from, size as usize)
+        {
+            data[..size as usize].copy_from_slice(self.memory.bytes(place, size as usize));
+            if self.checks.races && self.memory.writable(place) {
+                let size_of_all = self.memory.size(place.allocation);
+                let global = self.global_shadow.of(place.allocation, size_of_all);
+                let (cells, cell_bytes) = global.cells(place.offset, size);
+                let space = ShadowSpace::Global;
+                let mut observer =
+                    Observer::new(&mut self.log, &copy.knowledge, access, space, checks);
+                if let Err((index, conflict)) = observer.read(cells) {
+                    let place = self.memory.describe(from + (index * cell_bytes) as u64);
+                    let place = place.to_string();
+                    return Err(self.conflict(conflict, &access, "reads for a copy", &place));
+                }
+            }
+        }
+        let offset = (to - u64::from(SMEM_BASE)) as usize;
+        let WarpId { slot, rank, .. } = copy.id;
+        let shadowing = self.shadowing();
+        let cluster = self.clusters[slot].as_mut().expect("a cluster with copies is resident");
+        let cta = &mut cluster.ctas[rank];
+        if shadowing {
+            let cells = shadow::cells(&mut cta.shadow, offset, bytes);
+            let space = ShadowSpace::Shared;
+            let mut observer = Observer::new(&mut self.log, &copy.knowledge, access, space, checks);
+            if let Err((index, conflict)) = observer.write(cells) {
+                let place =
+                    self.describe_shared(slot, rank, (to as usize + index * CELL_BYTES) as u32);
+                return Err(self.conflict(conflict, &access, "writes a copy", &place));
+            }
+        }
+        cta.smem[offset..offset + data.len()].copy_from_slice(&data);
+        Ok(())
+    }
+
+    /// Fails if a warp that ends has issued copies that nothing waits for.
+    pub(crate) fn check_copies_at_exit(&self, id: WarpId, copies: &WarpCopies) -> Outcome {
+        if copies.covered >= copies.issued {
+            return Ok(());
+        }
+        let at = At { id, loc: copies.loc.unwrap_or(LocId(0)) };
+        let message = "a warp exits without having waited for its asynchronous copies (copy wait, \
+                       or an mbarrier that counts them)"
+            .to_owned();
+        Err(self.fault(ReportKind::ExitWithCopyInFlight, message, at, "issued a copy"))
+    }
+}

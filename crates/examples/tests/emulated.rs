@@ -1,0 +1,111 @@
+//! Every example on the emulator, compared with the same function in binary64.
+
+#[path = "../../kernels/tests/common/clean.rs"]
+mod clean;
+
+use half::bf16;
+use persistent_gemm::program::{Emulation, Program};
+use pgemm_examples::histogram::{BINS, histogram};
+use pgemm_examples::norm::rms_norm;
+use pgemm_examples::softmax::softmax;
+
+/// Numbers between -4 and 4.
+fn numbers(count: usize) -> Vec<bf16> {
+    let mut state = 1u64;
+    let mut next = || {
+        // Knuth's MMIX generator.
+        state = state.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
+        bf16::from_f32(((state >> 40) as f32) / (1 << 21) as f32 - 4.0)
+    };
+    (0..count).map(|_| next()).collect()
+}
+
+/// Fails unless each number is within one unit of bf16 in the last place of the expected one.
+#[track_caller]
+fn assert_close(found: &[bf16], expected: &[f64]) {
+    assert_eq!(found.len(), expected.len());
+    for (at, (found, expected)) in found.iter().zip(expected).enumerate() {
+        let error = (found.to_f64() - expected).abs();
+        assert!(error <= expected.abs() / 128.0, "element {at}: {found} instead of {expected}");
+    }
+}
+
+/// Runs a kernel on the rows of `x`.
+fn run_rows(
+    program: &Program,
+    x: &[bf16],
+    columns: usize,
+    weights: Option<(&[bf16], f32)>,
+) -> Vec<bf16> {
+    let rows = (x.len() / columns) as u32;
+    let mut emulation = Emulation::new();
+    let y = emulation.unwritten::<bf16>("y", x.len());
+    let x = emulation.constant("x", x);
+    let mut arguments = program.arguments().with("x", &x).unwrap().with("y", &y).unwrap();
+    if let Some((w, epsilon)) = weights {
+        let w = emulation.constant("w", w);
+        arguments = arguments.with("w", &w).unwrap().with("epsilon", epsilon).unwrap();
+    }
+    emulation.run(program, [rows, 1, 1], &arguments).unwrap();
+    emulation.read(&y).unwrap()
+}
+
+/// Numbers of columns with whole and ragged loads.
+const COLUMNS: [usize; 5] = [8, 1000, 1024, 2056, 4096];
+
+#[test]
+fn assemblers_take_them_without_spills() {
+    let programs = COLUMNS
+        .into_iter()
+        .chain([8192])
+        .flat_map(|columns| [softmax(columns as u32).unwrap(), rms_norm(columns as u32).unwrap()]);
+    let kernels = programs.chain([histogram().unwrap()]).map(|program| program.kernel().clone());
+    clean::assert_clean(&clean::assemblers(), kernels);
+}
+
+#[test]
+fn softmax_of_rows() {
+    for columns in COLUMNS {
+        let program = softmax(columns as u32).unwrap();
+        let x = numbers(3 * columns);
+        let y = run_rows(&program, &x, columns, None);
+        for (x, y) in x.chunks(columns).zip(y.chunks(columns)) {
+            let largest = x.iter().map(|x| x.to_f64()).fold(f64::MIN, f64::max);
+            let powers: Vec<f64> = x.iter().map(|x| (x.to_f64() - largest).exp()).collect();
+            let sum: f64 = powers.iter().sum();
+            assert_close(y, &powers.iter().map(|power| power / sum).collect::<Vec<_>>());
+        }
+    }
+}
+
+#[test]
+fn rms_norm_of_rows() {
+    for columns in COLUMNS {
+        let program = rms_norm(columns as u32).unwrap();
+        let (x, w) = (numbers(2 * columns), numbers(columns + 1));
+        let w = &w[1..];
+        let y = run_rows(&program, &x, columns, Some((w, 1e-5)));
+        for (x, y) in x.chunks(columns).zip(y.chunks(columns)) {
+            let mean = x.iter().map(|x| x.to_f64().powi(2)).sum::<f64>() / columns as f64;
+            let scale = 1.0 / (mean + 1e-5).sqrt();
+            let expected = x.iter().zip(w).map(|(x, w)| x.to_f64() * scale * w.to_f64());
+            assert_close(y, &expected.collect::<Vec<_>>());
+        }
+    }
+}
+
+#[test]
+fn histogram_of_bytes() {
+    let program = histogram().unwrap();
+    let bytes: Vec<u8> = (0..20_000u32).map(|i| (i * i / 7) as u8).collect();
+    let mut emulation = Emulation::new();
+    let input = emulation.constant("bytes", &bytes);
+    let bins = emulation.array("bins", &[5u32; BINS as usize]);
+    let arguments = program.arguments().with("bytes", &input).unwrap();
+    let arguments = arguments.with("bins", &bins).unwrap();
+    let arguments = arguments.with("vectors", bytes.len() as u32 / 16).unwrap();
+    emulation.run(&program, [2, 1, 1], &arguments).unwrap();
+    let mut expected = [5u32; BINS as usize];
+    bytes.iter().for_each(|byte| expected[*byte as usize] += 1);
+    assert_eq!(emulation.read(&bins).unwrap(), expected);
+}

@@ -1,0 +1,84 @@
+//! Errors of kernels that a program brings itself.
+
+use pgemm_ir::BuildError;
+use pgemm_ir::text::ParseError;
+
+use super::TensorMapError;
+
+/// What is wrong with a kernel of one's own, or with the arguments of its launch.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum ProgramError {
+    /// The builder could not finish the kernel.
+    #[error(transparent)]
+    Build(#[from] BuildError),
+    /// The kernel breaks rules of the language.
+    #[error(transparent)]
+    Rules(#[from] pgemm_ir::PassError),
+    /// The text is not a kernel.
+    #[error("the text is not a kernel: {0}")]
+    Text(#[from] ParseError),
+    /// The kernel has no parameter of this name.
+    #[error("kernel '{kernel}' has no parameter '{name}': its parameters are {parameters}")]
+    NoParameter {
+        /// Name of the kernel.
+        kernel: String,
+        /// The name that was given.
+        name: String,
+        /// The parameters that it has, with their types.
+        parameters: String,
+    },
+    /// An argument has another type than its parameter.
+    #[error("parameter '{name}' of kernel '{kernel}' is {expected}, and the argument is {found}")]
+    ArgumentType {
+        /// Name of the kernel.
+        kernel: String,
+        /// Name of the parameter.
+        name: String,
+        /// The type of the parameter.
+        expected: &'static str,
+        /// The type of the argument.
+        found: &'static str,
+    },
+    /// A tensor map that the hardware does not accept.
+    #[error("parameter '{name}' of kernel '{kernel}': {source}")]
+    TensorMap {
+        /// Name of the kernel.
+        kernel: String,
+        /// Name of the parameter.
+        name: String,
+        /// The rule that it breaks.
+        source: TensorMapError,
+    },
+    /// Parameters without an argument.
+    #[error("kernel '{kernel}' is launched without {missing}: give every parameter a value")]
+    MissingArguments {
+        /// Name of the kernel.
+        kernel: String,
+        /// The parameters that have no argument.
+        missing: String,
+    },
+    /// Arguments that were bound for another kernel.
+    #[error(
+        "the arguments belong to kernel '{bound}', and kernel '{kernel}' is launched: bind the \
+         arguments that the kernel itself gives"
+    )]
+    ForeignArguments {
+        /// Name of the kernel.
+        kernel: String,
+        /// The kernel that the arguments were bound for.
+        bound: String,
+    },
+    /// The emulator cannot start the launch.
+    #[cfg(feature = "emulator")]
+    #[error(transparent)]
+    Setup(#[from] pgemm_emulator::SetupError),
+    /// The emulator found a fault.
+    #[cfg(feature = "emulator")]
+    #[error("{0}")]
+    Fault(Box<pgemm_emulator::Report>),
+    /// The host read memory of the emulator that a kernel should have written, or that is not there.
+    #[cfg(feature = "emulator")]
+    #[error(transparent)]
+    Memory(#[from] pgemm_emulator::MemoryError),
+}
