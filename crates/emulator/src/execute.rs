@@ -186,7 +186,7 @@ impl Emulator<'_> {
             Step::WgmmaWait { pending } => return self.wgmma_wait(warp, at, *pending),
             Step::WarpMma(mma) => {
                 self.whole_warp(warp, at, "multiplies")?;
-                mma.run(program, warp);
+                mma.run(program, warp, self.tensor_core_sums);
             }
             Step::SetMaxRegisters { count, change } => {
                 return self.set_max_registers(warp, at, *count, *change);

@@ -49,6 +49,7 @@ mod setup;
 mod shadow;
 mod slots;
 mod state;
+pub mod tensor_core;
 mod tile;
 mod tma;
 mod uniform;

@@ -42,6 +42,7 @@ pub struct Emulator<'a> {
     pub(crate) checks: Checks,
     pub(crate) max_steps: u64,
     pub(crate) step_nanoseconds: u64,
+    pub(crate) tensor_core_sums: bool,
     pub(crate) resident_limit: Option<u32>,
     pub(crate) cluster_count: u32,
     pub(crate) next_cluster: u32,

@@ -7,6 +7,7 @@ use std::rc::Rc;
 use pgemm_ir::{Element, Format, OperandMajor, SwizzleMode, Type};
 
 use crate::product::{Term, multiply};
+use crate::tensor_core::{self, SumRules};
 use crate::{float8, float16, number};
 
 /// Bytes of a chunk, the unit of descriptor layouts.
@@ -95,13 +96,22 @@ impl OperandTables {
     }
 }
 
+/// How a wgmma adds up.
+pub(crate) struct Arithmetic {
+    /// Element type of A.
+    pub(crate) element: Element,
+    pub(crate) accumulator: Type,
+    /// The rules of tensor cores, if sums of floats follow these.
+    pub(crate) rules: Option<SumRules>,
+}
+
 /// The numbers that tensor cores multiply and add.
 pub(crate) trait Scalar: Term {
     /// Appends the elements in `bytes` as tensor cores read them.
     fn decode(element: Element, bytes: &[u8], out: &mut Vec<Self>);
-    /// [`multiply`] with the rounding of tensor cores for this element type and accumulator type.
+    /// [`multiply`] with the rounding of this arithmetic.
     fn multiply(
-        _: (Element, Type),
+        _: &Arithmetic,
         tile: &mut [Self],
         a: &[Self],
         b: &[Self],
@@ -114,17 +124,18 @@ pub(crate) trait Scalar: Term {
 
 impl Scalar for f32 {
     fn multiply(
-        types: (Element, Type),
+        arithmetic: &Arithmetic,
         tile: &mut [f32],
         a: &[f32],
         b: &[f32],
         n: usize,
         accumulate: bool,
     ) {
-        let (element, accumulator) = types;
-        if accumulator == Type::B32 {
+        if let Some(rules) = &arithmetic.rules {
+            tensor_core::multiply(rules, tile, a, b, n, accumulate);
+        } else if arithmetic.accumulator == Type::B32 {
             float16::multiply(tile, a, b, n, accumulate);
-        } else if element.bits() == 8 {
+        } else if arithmetic.element.bits() == 8 {
             float8::multiply(tile, a, b, n, accumulate);
         } else {
             multiply(tile, a, b, n, accumulate);

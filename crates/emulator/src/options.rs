@@ -41,6 +41,9 @@ pub struct Options {
     /// of the GPU. The default is 1: a wait of 10 µs by the clock takes 10 000 operations of all
     /// actors.
     pub step_nanoseconds: u64,
+    /// Whether floats are summed as [`tensor_core`](crate::tensor_core) describes, which takes many
+    /// times as long. The default sums of binary32 are rounded at each step.
+    pub tensor_core_sums: bool,
 }
 
 impl Default for Options {
@@ -51,6 +54,7 @@ impl Default for Options {
             checks: Checks::all(),
             max_steps: 1_000_000_000,
             step_nanoseconds: 1,
+            tensor_core_sums: false,
         }
     }
 }

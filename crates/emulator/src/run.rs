@@ -56,6 +56,7 @@ impl<'a> Emulator<'a> {
             checks: options.checks,
             max_steps: options.max_steps,
             step_nanoseconds: options.step_nanoseconds,
+            tensor_core_sums: options.tensor_core_sums,
             resident_limit: options.resident_clusters,
             cluster_count,
             next_cluster: 0,

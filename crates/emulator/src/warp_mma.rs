@@ -7,6 +7,7 @@ use pgemm_ir::{Element, Fragments, Type, WarpMma};
 use crate::mma::Scalar;
 use crate::program::{Fragment, Program, Slot, WarpMmaStep};
 use crate::state::Warp;
+use crate::tensor_core::{SumRules, dot_f64};
 
 impl WarpMmaStep {
     /// An MMA of these operands and results, which have the signature of the operation.
@@ -25,21 +26,30 @@ impl WarpMmaStep {
         }
     }
 
-    /// Adds products in the order of k, with one rounding each. The order of the hardware is not
-    /// documented.
-    pub(crate) fn run(&self, program: &Program, warp: &mut Warp) {
-        match self.mma.accumulator {
-            Type::F64 => self.run_with(program, warp, f64::from_bits, f64::to_bits, f64::mul_add),
+    /// Adds products in the order of k, with one rounding each. In binary32, that can be by the
+    /// rules of tensor cores instead.
+    pub(crate) fn run(&self, program: &Program, warp: &mut Warp, tensor_core_sums: bool) {
+        let WarpMma { operand, accumulator, .. } = self.mma;
+        match accumulator {
+            Type::F64 => {
+                return self.run_with(program, warp, f64::from_bits, f64::to_bits, dot_f64);
+            }
             Type::S32 => {
                 let to_bits = |sum: i32| u64::from(sum as u32);
-                let mul_add = |a: i32, b, sum: i32| sum.wrapping_add(a.wrapping_mul(b));
-                self.run_with(program, warp, |bits| bits as i32, to_bits, mul_add);
+                let dot = |a: &[i32], b: &[i32], c: i32| {
+                    a.iter().zip(b).fold(c, |sum, (a, b)| sum.wrapping_add(a.wrapping_mul(*b)))
+                };
+                return self.run_with(program, warp, |bits| bits as i32, to_bits, dot);
             }
-            _ => {
-                let from_bits = |bits: u64| f32::from_bits(bits as u32);
-                self.run_with(program, warp, from_bits, |sum| sum.to_bits().into(), f32::mul_add);
-            }
+            _ => {}
         }
+        let rules = tensor_core_sums.then(|| SumRules::of(operand, operand, accumulator)).flatten();
+        let dot = |a: &[f32], b: &[f32], c: f32| match rules {
+            Some(rules) => rules.dot(a, b, c),
+            None => a.iter().zip(b).fold(c, |sum, (a, b)| a.mul_add(*b, sum)),
+        };
+        let from_bits = |bits: u64| f32::from_bits(bits as u32);
+        self.run_with(program, warp, from_bits, |sum| sum.to_bits().into(), dot);
     }
 
     fn run_with<T: Copy + Default>(
@@ -48,7 +58,7 @@ impl WarpMmaStep {
         warp: &mut Warp,
         from_bits: impl Fn(u64) -> T,
         to_bits: impl Fn(T) -> u64,
-        mul_add: impl Fn(T, T, T) -> T,
+        dot: impl Fn(&[T], &[T], T) -> T,
     ) {
         let WarpMma { m, n, k, operand, .. } = self.mma;
         let [m, n, k] = [m, n, k].map(|extent| extent as usize);
@@ -56,11 +66,13 @@ impl WarpMmaStep {
         let a = self.a.gather(program, warp, m * k, operands);
         let b = self.b.gather(program, warp, n * k, operands);
         let mut sums = self.c.gather(program, warp, m * n, |bits| vec![from_bits(bits)]);
+        let line = |matrix: &[T], at: usize, lines: usize| -> Vec<T> {
+            (0..k).map(|i| matrix[at + i * lines]).collect()
+        };
+        let rows: Vec<_> = (0..m).map(|row| line(&a, row, m)).collect();
+        let columns: Vec<_> = (0..n).map(|column| line(&b, column, n)).collect();
         for (at, sum) in sums.iter_mut().enumerate() {
-            let (row, column) = (at % m, at / m);
-            for i in 0..k {
-                *sum = mul_add(a[row + i * m], b[column + i * n], *sum);
-            }
+            *sum = dot(&rows[at % m], &columns[at / m], *sum);
         }
         for (&slot, positions) in self.d.iter().zip(&self.c.positions) {
             for (lane, &position) in positions.iter().enumerate() {

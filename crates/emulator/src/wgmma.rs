@@ -7,12 +7,13 @@ use crate::clock::{Epoch, Knowledge};
 use crate::fault::{At, Fault, Outcome};
 use crate::lanes::{LANES, WARPGROUP_WARPS};
 use crate::machine::{Emulator, Operation};
-use crate::mma::{CHUNK_BYTES, Descriptor, Scalar, read_operand};
+use crate::mma::{Arithmetic, CHUNK_BYTES, Descriptor, Scalar, read_operand};
 use crate::product::TILE_ROWS;
 use crate::program::{Program, SMEM_BASE, Slot, WgmmaStep};
 use crate::report::{ActorKind, ReportKind};
 use crate::shadow::{self, Access, CELL_BYTES, Observer, Proxy, ShadowSpace};
 use crate::state::{Flow, Wait, Warp};
+use crate::tensor_core::SumRules;
 use crate::tile::Values;
 use crate::warpgroup::Pending;
 
@@ -276,8 +277,10 @@ impl Emulator<'_> {
         let chunks =
             self.operand_chunks((slot, rank, index), pending, pending.b, op.b_major, n, "B")?;
         let b: Vec<T> = read_operand(&chunks, op.b_major, op.b, (n, depth), true);
-        let types = (op.a, self.kernel.accumulator(op.acc).ty);
-        T::multiply(types, values, &a, &b, n, pending.accumulate);
+        let accumulator = self.kernel.accumulator(op.acc).ty;
+        let rules = self.tensor_core_sums.then(|| SumRules::of(op.a, op.b, accumulator)).flatten();
+        let arithmetic = Arithmetic { element: op.a, accumulator, rules };
+        T::multiply(&arithmetic, values, &a, &b, n, pending.accumulate);
         Ok(())
     }
 

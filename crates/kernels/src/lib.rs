@@ -50,7 +50,7 @@ pub use launch::{
 };
 pub use probe::{
     ArithmeticProbe, ArithmeticWork, LoadProbe, PROBE_ROW_BYTES, ProbeError, ProbeKernel,
-    ProbeSpec, ProbeWork,
+    ProbeSpec, ProbeWork, SumInstruction, SumProbe, SumWork,
 };
 pub use quantity::{Count, DivisorPart, Matrix, Quantity, Side};
 pub use repack::{

@@ -3,6 +3,7 @@
 
 mod arithmetic;
 mod loads;
+mod sums;
 
 use pgemm_cute::CuteError;
 use pgemm_ir::{
@@ -13,6 +14,7 @@ use pgemm_ir::{
 
 pub use self::arithmetic::{ArithmeticProbe, ArithmeticWork};
 pub use self::loads::LoadProbe;
+pub use self::sums::{SumInstruction, SumProbe, SumWork};
 use crate::launch::L2Policy;
 use crate::spec::SpecError;
 

@@ -8,3 +8,4 @@ mod cases;
 #[path = "../../../gemm/tests/hw/device.rs"]
 mod device;
 mod roofline;
+mod sums;
