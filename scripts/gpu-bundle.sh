@@ -1,8 +1,8 @@
 #!/bin/sh
 # Builds everything that a GPU machine without Rust needs, and puts it into gpu-bundle/, which git
 # ignores. The bundle holds the script run.sh, which runs the tests, and files.tar.xz. In the
-# archive are the command pgemm and the hardware tests `hw` and `hw_bench` (all stripped), the C
-# library and the source of its test, and the Python wheel and its tests.
+# archive are the command pgemm, the hardware tests `hw`, `hw_bench` and `hw_examples` (all
+# stripped), the C library and the source of its test, and the Python wheel and its tests.
 #
 # Copy the folder to the GPU machine and start `gpu-bundle/run.sh` there. The script unpacks the
 # files beside itself; `run.sh unpack` does nothing else. It compiles the test of the C library,
@@ -35,6 +35,7 @@ for line in sys.stdin:
 }
 test_binary persistent-gemm hw
 test_binary pgemm-bench hw_bench
+test_binary pgemm-examples hw_examples
 strip "$bundle"/*
 mkdir "$bundle/c"
 cp crates/c/include/persistent_gemm.h crates/c/tests/gpu/hw_c.cpp "$bundle/c/"

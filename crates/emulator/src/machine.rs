@@ -15,7 +15,7 @@ use crate::options::Checks;
 use crate::program::Program;
 use crate::published::Publications;
 use crate::report::Statistics;
-use crate::schedule::Scheduler;
+use crate::schedule::{Schedule, Scheduler};
 use crate::shadow::{AccessLog, GlobalShadows};
 use crate::state::{Cluster, Launched, Wait, Warp, WarpId};
 
@@ -49,6 +49,7 @@ pub struct Emulator<'a> {
     pub(crate) resident: u32,
     /// Number of ready warps that seem to poll.
     pub(crate) polling: usize,
+    pub(crate) schedule: Schedule,
     pub(crate) scheduler: Scheduler,
     pub(crate) launched: Launched,
     pub(crate) next_launches: VecDeque<NextLaunch>,

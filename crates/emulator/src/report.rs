@@ -143,22 +143,57 @@ pub struct Report {
     /// The operation that failed, then the other access of a race. For a deadlock, every blocked
     /// warp.
     pub sites: Vec<Site>,
+    /// The schedule that the run was started with.
+    pub under: Schedule,
     /// The schedule that replays the run up to the fault.
     pub schedule: Schedule,
     /// Barrier states and the like, one line each.
     pub notes: Vec<String>,
 }
 
+/// Groups of sites that are shown, with two lines each.
+const SHOWN_SITES: usize = 3;
+
+/// Notes that are shown if there are no more, else one fewer.
+const SHOWN_NOTES: usize = 2;
+
+/// At most ten lines: the fault, the operations that take part, and the schedule. Actors that do the
+/// same at the same place are shown together.
 impl fmt::Display for Report {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{:?}: {}", self.kind, self.message)?;
+        let mut groups: Vec<(&Site, usize)> = Vec::new();
         for site in &self.sites {
-            write!(f, "\n  {} {}\n    at {}", site.actor, site.what, site.location)?;
+            let same = |(first, _): &&mut (&Site, usize)| {
+                first.actor.kind == site.actor.kind
+                    && first.what == site.what
+                    && first.location == site.location
+            };
+            match groups.iter_mut().find(same) {
+                Some((_, count)) => *count += 1,
+                None => groups.push((site, 1)),
+            }
         }
-        for note in &self.notes {
+        for (Site { actor, location, what }, count) in groups.iter().take(SHOWN_SITES) {
+            write!(f, "\n  {actor} {what}")?;
+            if *count > 1 {
+                write!(f, ", and so do {} others", count - 1)?;
+            }
+            write!(f, "\n    at {location}")?;
+        }
+        let hidden = groups.iter().skip(SHOWN_SITES).map(|(_, count)| count).sum::<usize>();
+        let notes = match self.notes.len() {
+            count if count > SHOWN_NOTES || hidden > 0 => SHOWN_NOTES - 1,
+            count => count,
+        };
+        for note in self.notes.iter().take(notes) {
             write!(f, "\n  {note}")?;
         }
-        Ok(())
+        if hidden > 0 || notes < self.notes.len() {
+            let notes = self.notes.len() - notes;
+            write!(f, "\n  not shown: {hidden} other actors, {notes} notes")?;
+        }
+        write!(f, "\n  under {}", self.under)
     }
 }
 

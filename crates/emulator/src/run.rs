@@ -63,6 +63,7 @@ impl<'a> Emulator<'a> {
             resident: 0,
             polling: 0,
             scheduler: Scheduler::new(&options.schedule),
+            schedule: options.schedule,
             launched: Launched::default(),
             next_launches: VecDeque::new(),
             host: None,
@@ -107,6 +108,7 @@ impl<'a> Emulator<'a> {
                     kind: fault.kind,
                     message: fault.message,
                     sites,
+                    under: self.schedule,
                     schedule: Schedule::replay(self.scheduler.into_choices()),
                     notes: fault.notes,
                 }))

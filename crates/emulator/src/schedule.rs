@@ -1,5 +1,7 @@
 //! Schedules: a policy chooses the actor that runs next. The choices of a run can be replayed.
 
+use std::fmt;
+
 /// The order in which warps, asynchronous operations and the host run. Every schedule is
 /// deterministic.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -13,6 +15,20 @@ enum Policy {
     AsyncEarly(u64),
     StoresLate(u64),
     Replay(Vec<u32>),
+}
+
+/// The function that makes it.
+impl fmt::Display for Schedule {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.0 {
+            Policy::RoundRobin => f.write_str("Schedule::round_robin()"),
+            Policy::Random(seed) => write!(f, "Schedule::seeded({seed})"),
+            Policy::AsyncLate(seed) => write!(f, "Schedule::async_late({seed})"),
+            Policy::AsyncEarly(seed) => write!(f, "Schedule::async_early({seed})"),
+            Policy::StoresLate(seed) => write!(f, "Schedule::stores_late({seed})"),
+            Policy::Replay(choices) => write!(f, "a replay of {} choices", choices.len()),
+        }
+    }
 }
 
 impl Schedule {

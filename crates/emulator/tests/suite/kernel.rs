@@ -469,6 +469,13 @@ pub fn fails_with(
     last.unwrap()
 }
 
+/// Fails unless a replay has found what the first run did.
+#[track_caller]
+pub fn assert_same_fault(first: &Report, again: &Report) {
+    assert_eq!(again.under, first.schedule);
+    assert_eq!(*first, Report { under: first.under.clone(), ..again.clone() });
+}
+
 /// Like [`reports_with`] for a kernel without parameters, on one cluster.
 #[track_caller]
 pub fn fails(kernel: &Kernel, kind: ReportKind, labels: &[&str]) -> Box<Report> {

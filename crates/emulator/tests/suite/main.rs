@@ -15,6 +15,7 @@ mod kernel;
 mod lanes;
 mod maps;
 mod memory_model;
+mod reports;
 mod tma;
 mod values;
 mod warp_mma;

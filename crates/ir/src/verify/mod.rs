@@ -170,6 +170,12 @@ pub struct VerifyError {
     pub violations: Vec<Violation>,
 }
 
+/// Places that are shown, with two lines each.
+const SHOWN: usize = 4;
+
+/// At most ten lines: violations of the same rule at the same place are shown together, and the
+/// first places only. A declaration that is wrong often breaks rules at many places, of which it is
+/// the first.
 impl fmt::Display for VerifyError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let count = self.violations.len();
@@ -179,8 +185,27 @@ impl fmt::Display for VerifyError {
             "kernel '{}' breaks the language's rules ({count} violation{plural})",
             self.kernel
         )?;
+        let mut places: Vec<(&Violation, usize)> = Vec::new();
         for violation in &self.violations {
+            let same = |(first, _): &&mut (&Violation, usize)| {
+                // Declarations have no place, and are different ones.
+                first.rule == violation.rule
+                    && first.location.is_some()
+                    && first.location == violation.location
+            };
+            match places.iter_mut().find(same) {
+                Some((_, count)) => *count += 1,
+                None => places.push((violation, 1)),
+            }
+        }
+        for (violation, count) in places.iter().take(SHOWN) {
             write!(f, "\n{violation}")?;
+            if *count > 1 {
+                write!(f, " ({count} times)")?;
+            }
+        }
+        if places.len() > SHOWN {
+            write!(f, "\nand at {} other places", places.len() - SHOWN)?;
         }
         Ok(())
     }
