@@ -206,7 +206,7 @@ python_module() {
     )
 }
 
-for module in ${*:-atlas bandwidth bench budget cases driver engine engine_beside engine_epilogues engine_told epilogue epilogues forgotten gated gemm host_cost interop layouts memory outofcore packs products resident specials split stress terms workspaces c installed python sanitizer}; do
+for module in ${*:-atlas bandwidth bench budget cases conformance driver engine engine_beside engine_epilogues engine_told epilogue epilogues examples forgotten gated gemm host_cost interop layouts memory outofcore packs products resident specials split stress sums terms workspaces c installed python sanitizer}; do
     echo "== $module"
     case $module in
     unpack)
@@ -224,6 +224,10 @@ for module in ${*:-atlas bandwidth bench budget cases driver engine engine_besid
         python_module || status=1
         continue
         ;;
+    examples)
+        ./hw_examples --test-threads=1 --nocapture || status=1
+        continue
+        ;;
     sanitizer)
         sanitizer_sample || status=1
         continue
@@ -231,7 +235,7 @@ for module in ${*:-atlas bandwidth bench budget cases driver engine engine_besid
     esac
     tests=./hw
     case $module in
-    atlas | bandwidth | bench | cases) tests=./hw_bench ;;
+    atlas | bandwidth | bench | cases | sums) tests=./hw_bench ;;
     esac
     case $module in
     cases)

@@ -130,6 +130,8 @@ impl Emulator<'_> {
             Step::FenceMapAcquire { map, scope } => {
                 self.fence_map_acquire(program, warp, at, *map, *scope)?;
             }
+            Step::Trap => return Err(self.trap(warp, at)),
+            Step::Print { value, ty } => self.print(program, warp, at, *value, *ty),
             Step::Sleep => return Ok(Flow::Visible),
             Step::BarrierSync { id, threads } => {
                 return self.named_barrier(program, warp, at, *id, *threads, true);

@@ -393,6 +393,8 @@ impl Flatten<'_> {
             Op::FenceMapRelease(_) => Step::FenceMapRelease,
             Op::FenceMapAcquire(scope) => Step::FenceMapAcquire { map: arg(0), scope: *scope },
             Op::Sleep => Step::Sleep,
+            Op::Trap => Step::Trap,
+            Op::Print => Step::Print { value: arg(0), ty: ty(0) },
             Op::BarrierSync { threads } => Step::BarrierSync { id: arg(0), threads: *threads },
             Op::BarrierArrive { threads } => Step::BarrierArrive { id: arg(0), threads: *threads },
             Op::ClusterArrive { relaxed } => Step::ClusterArrive { relaxed: *relaxed },

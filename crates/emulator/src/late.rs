@@ -26,6 +26,8 @@ fn may_stay(program: &Program, warp: &Warp) -> bool {
         | Step::Special { .. }
         | Step::Clock { .. }
         | Step::Sleep
+        | Step::Trap
+        | Step::Print { .. }
         | Step::Elect { .. }
         | Step::Collective { .. }
         | Step::Copy(_)

@@ -13,6 +13,7 @@ mod clock;
 mod collective;
 mod copies;
 mod deadlock;
+mod debug;
 mod diagnosis;
 mod error;
 mod execute;

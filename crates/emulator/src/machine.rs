@@ -49,6 +49,7 @@ pub struct Emulator<'a> {
     pub(crate) resident: u32,
     /// Number of ready warps that seem to poll.
     pub(crate) polling: usize,
+    pub(crate) echo: bool,
     pub(crate) schedule: Schedule,
     pub(crate) scheduler: Scheduler,
     pub(crate) launched: Launched,

@@ -37,6 +37,8 @@ pub struct Options {
     pub checks: Checks,
     /// Operations of warps and turns of the host after which the run is reported as a livelock.
     pub max_steps: u64,
+    /// Whether what kernels print also goes to stderr at once.
+    pub echo: bool,
     /// Nanoseconds by which each operation of a warp and each turn of the host advances the clock
     /// of the GPU. The default is 1: a wait of 10 µs by the clock takes 10 000 operations of all
     /// actors.
@@ -53,6 +55,7 @@ impl Default for Options {
             resident_clusters: None,
             checks: Checks::all(),
             max_steps: 1_000_000_000,
+            echo: true,
             step_nanoseconds: 1,
             tensor_core_sums: false,
         }

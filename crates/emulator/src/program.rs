@@ -192,6 +192,11 @@ pub(crate) enum Step {
         scope: Scope,
     },
     Sleep,
+    Trap,
+    Print {
+        value: Slot,
+        ty: Type,
+    },
     BarrierSync {
         id: Slot,
         threads: u32,
@@ -384,7 +389,7 @@ impl Step {
                 visit(parity, false);
             }
             Step::BarrierSync { id, .. } | Step::BarrierArrive { id, .. } => visit(id, false),
-            Step::AccSet { value, .. } => visit(value, false),
+            Step::AccSet { value, .. } | Step::Print { value, .. } => visit(value, false),
             Step::PrefetchMap { map }
             | Step::TmaPrefetch { map, .. }
             | Step::FenceMapAcquire { map, .. } => visit(map, false),
@@ -425,6 +430,7 @@ impl Step {
             | Step::Fence(..)
             | Step::FenceMapRelease
             | Step::Sleep
+            | Step::Trap
             | Step::ClusterArrive { .. }
             | Step::ClusterWait
             | Step::WarpSync

@@ -63,6 +63,8 @@ pub enum ReportKind {
     MissingGridDependencyWait,
     /// A remote operation uses a CTA that has exited, or that may have.
     ExitedPeer,
+    /// An assertion of the kernel does not hold.
+    Assertion,
     /// The host requests a launch that does not fit the kernel.
     HostMisuse,
 }
@@ -218,6 +220,9 @@ pub struct Statistics {
     pub host_turns: u64,
     /// Most clusters resident at once.
     pub resident_clusters: u32,
+    /// What the kernel has printed, one line for each warp that printed. The number of lines is
+    /// limited.
+    pub printed: Vec<String>,
     /// The choices of the schedule, for a replay.
     pub choices: Vec<u32>,
 }

@@ -63,6 +63,7 @@ impl<'a> Emulator<'a> {
             resident: 0,
             polling: 0,
             scheduler: Scheduler::new(&options.schedule),
+            echo: options.echo,
             schedule: options.schedule,
             launched: Launched::default(),
             next_launches: VecDeque::new(),

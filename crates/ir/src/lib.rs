@@ -6,6 +6,7 @@ mod builder;
 mod carried;
 mod control;
 mod copies;
+mod debug;
 mod declare;
 mod element;
 mod error;

@@ -372,6 +372,9 @@ impl<'k> Emitter<'k> {
             Op::FenceMapRelease(scope) => self.fence_map_release(inst, *scope),
             Op::FenceMapAcquire(scope) => self.fence_map_acquire(inst, *scope),
             Op::Sleep => self.sleep(inst),
+            Op::Trap => self.plain(inst, "trap"),
+            // The emulator prints.
+            Op::Print => Ok(()),
             Op::BarrierSync { threads } => self.named_barrier(inst, "sync", *threads),
             Op::BarrierArrive { threads } => self.named_barrier(inst, "arrive", *threads),
             Op::WarpSync => self.plain(inst, "bar.warp.sync 0xffffffff"),

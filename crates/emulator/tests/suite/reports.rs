@@ -75,3 +75,39 @@ fn a_race_names_both_accesses_and_the_schedule() {
     }
     assert_eq!(lines.last().unwrap(), &format!("under Schedule::seeded({seed})"));
 }
+
+#[test]
+fn assertions_and_prints_name_their_line() {
+    let kernel = crowd(|b| {
+        let (warp, thread) = (b.special(Special::Warp), b.special(Special::Thread));
+        b.if_(warp.eq(1), || {
+            b.print("warp", warp);
+            b.if_((thread & 31).lt(2), || b.print("half", thread.to_f32() * 0.5));
+        });
+        b.sync_cta();
+        b.assert(thread.ne(70), "no thread has number 70");
+    });
+    let failed = report(&kernel, Schedule::round_robin());
+    let lines = lines(&failed);
+    assert_eq!(lines[0], "Assertion: no thread has number 70: this does not hold");
+    assert_eq!(lines[1], "cluster 0 CTA 0 warp 2 lane 6 asserts it");
+    assert!(lines[2].contains("reports.rs"), "{lines:?}");
+
+    let kernel = crowd(|b| {
+        let (warp, thread) = (b.special(Special::Warp), b.special(Special::Thread));
+        b.if_(warp.eq(1), || {
+            b.print("warp", warp);
+            b.if_((thread & 31).lt(2), || b.print("half", thread.to_f32() * 0.5));
+        });
+        b.assert(thread.lt(1024), "a CTA has 1024 threads");
+    });
+    let launch = Launch { grid: [1, 1, 1], arguments: vec![] };
+    let options = Options { echo: false, ..Options::default() };
+    let mut memory = Memory::new();
+    let statistics = Emulator::new(&kernel, &launch, &mut memory, options).unwrap().run().unwrap();
+    let [first, second] = &statistics.printed[..] else { panic!("{:?}", statistics.printed) };
+    assert!(first.ends_with(": warp = 1 in 32 lanes (cluster 0 CTA 0 warp 1)"), "{first}");
+    assert!(first.contains("reports.rs:"), "{first}");
+    let half = ": half = 16 in lane 0, 16.5 in lane 1 (cluster 0 CTA 0 warp 1)";
+    assert!(second.ends_with(half), "{second}");
+}

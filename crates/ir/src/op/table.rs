@@ -495,6 +495,14 @@ operations! {
         ) -> (many(mma.accumulator, mma.c_values())),
         Reads, Warp;
 
+    // For those who look for faults
+
+    /// Ends the kernel with a fault.
+    Trap => "trap", () -> (), Acts, Thread;
+
+    /// Prints a value, in the emulator only: on a GPU it does nothing.
+    Print => "print", (T(&Type::ALL)) -> (), Acts, Thread;
+
     // Registers and control
 
     /// Sets the warp's register count (`setmaxnreg`). Legalisation makes it from roles.

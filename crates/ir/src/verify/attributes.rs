@@ -175,6 +175,8 @@ impl<'k> Check<'_, 'k> {
             | Op::FenceMapRelease(_)
             | Op::FenceMapAcquire(_)
             | Op::Sleep
+            | Op::Trap
+            | Op::Print
             | Op::BarrierSync { .. }
             | Op::BarrierArrive { .. }
             | Op::WarpSync

@@ -300,6 +300,9 @@ pub(crate) fn rule(op: &Op, x: &mut Context<'_>) -> Rule {
             let opcode = format!("fence.proxy.tensormap::generic.acquire.{}", names::scope(*scope));
             step(opcode, [x.address(0), Number(128)])
         }
+        Op::Trap => step("trap", []),
+        // Only the emulator prints.
+        Op::Print => Rule::Values(vec![]),
         Op::Sleep => step("nanosleep.u32", [x.value(0)]),
         Op::BarrierSync { threads } => step("bar.sync", [x.value(0), Number((*threads).into())]),
         Op::BarrierArrive { threads } => {

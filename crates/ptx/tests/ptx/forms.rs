@@ -54,6 +54,8 @@ fn operations() -> Vec<Op> {
         Op::MbarrierWait,
         Op::FenceMbarrierInit,
         Op::Sleep,
+        Op::Trap,
+        Op::Print,
         Op::BarrierSync { threads: 128 },
         Op::BarrierArrive { threads: 128 },
         Op::WarpSync,
@@ -232,6 +234,7 @@ fn form(op: &Op, t: Type) -> Option<Form> {
         Op::MbarrierArriveCluster => (vec![ClusterSmem], vec![]),
         Op::MbarrierWait => (vec![Smem, U32], vec![]),
         Op::FenceMapAcquire(_) | Op::PrefetchMap => (vec![MapPtr], vec![]),
+        Op::Print => (vec![t], vec![]),
         Op::Sleep | Op::BarrierSync { .. } | Op::BarrierArrive { .. } => (vec![U32], vec![]),
         Op::PrefetchLine => (vec![U64], vec![]),
         Op::TmaLoad { rank, multicast, policy } => {
@@ -274,6 +277,7 @@ fn form(op: &Op, t: Type) -> Option<Form> {
         | Op::FenceProxy(_)
         | Op::Fence(..)
         | Op::FenceMapRelease(_)
+        | Op::Trap
         | Op::WarpSync
         | Op::ClusterArrive { .. }
         | Op::ClusterWait
