@@ -473,7 +473,8 @@ fn every_form_is_read_as_it_was_meant() {
 fn a_form_with_another_token_is_not_read() {
     let mut random = Random(1);
     let (mut judged, mut survivors) = (0, vec![]);
-    for form in forms() {
+    // A print is no instruction, so that nothing uses its operand.
+    for form in forms().into_iter().filter(|form| form.op != Op::Print) {
         let kernel = used(&form);
         let text = emit(&kernel).unwrap();
         let mutants = (0..24).filter_map(|_| mutate(&text, &mut random));
