@@ -28,3 +28,8 @@ struct Benchmarking;
 #[cfg(doctest)]
 #[doc = include_str!("../../../docs/rust.md")]
 struct RustGuide;
+
+/// The kernels of the guide to the language.
+#[cfg(doctest)]
+#[doc = include_str!("../../../docs/kernels.md")]
+struct Kernels;
