@@ -65,7 +65,8 @@ mod tests {
                 kind: pgemm_emulator::ReportKind::Race,
                 message: "two writes".to_owned(),
                 sites: vec![],
-                schedule: pgemm_emulator::Schedule::round_robin(),
+                under: pgemm_emulator::Schedule::round_robin(),
+                schedule: pgemm_emulator::Schedule::replay(vec![]),
                 notes: vec![],
             };
             Error::Emulation(Box::new(report))

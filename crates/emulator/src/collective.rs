@@ -3,11 +3,7 @@
 
 use pgemm_ir::{BinaryOp, Shuffle, Type, Vote};
 
-use crate::fault::{At, Outcome};
 use crate::lanes::LANES;
-use crate::machine::Emulator;
-use crate::program::{Program, Slot};
-use crate::state::Warp;
 use crate::value::{Function, evaluate};
 
 /// What every lane of a warp computes from the values of all lanes.
@@ -25,7 +21,7 @@ pub(crate) enum Collective {
 
 impl Collective {
     /// What a lane does, for reports.
-    fn what(self) -> &'static str {
+    pub(crate) fn what(self) -> &'static str {
         match self {
             Collective::First => "reads lane 0's value",
             Collective::Shuffle(..) => "reads another lane's value",
@@ -36,7 +32,7 @@ impl Collective {
     }
 
     /// The results of all lanes. Only a shuffle has amounts.
-    fn results(self, values: &[u64; LANES], amounts: &[u64; LANES]) -> [u64; LANES] {
+    pub(crate) fn results(self, values: &[u64; LANES], amounts: &[u64; LANES]) -> [u64; LANES] {
         let ballot = || mask(|lane| values[lane] != 0);
         match self {
             Collective::First => [values[0]; LANES],
@@ -74,29 +70,9 @@ fn source(shuffle: Shuffle, width: usize, lane: usize, amount: u32) -> usize {
         Shuffle::Index => Some(amount % width),
         Shuffle::Up => own.checked_sub(amount),
         Shuffle::Down => Some(own + amount),
-        Shuffle::Xor => Some(own ^ amount % width),
+        Shuffle::Xor => Some(own ^ (amount % width)),
     };
     other.filter(|&other| other < width).map_or(lane, |other| first + other)
-}
-
-impl Emulator<'_> {
-    pub(crate) fn collective(
-        &self,
-        program: &Program,
-        warp: &mut Warp,
-        at: At,
-        collective: Collective,
-        [value, amount]: [Slot; 2],
-        dest: Slot,
-    ) -> Outcome {
-        self.whole_warp(warp, at, collective.what())?;
-        let (values, amounts) = (warp.all(program, value), warp.all(program, amount));
-        let results = collective.results(&values, &amounts);
-        for (lane, result) in results.into_iter().enumerate() {
-            warp.set(dest, lane, result);
-        }
-        Ok(())
-    }
 }
 
 #[cfg(test)]

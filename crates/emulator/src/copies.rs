@@ -6,62 +6,13 @@ use std::rc::Rc;
 use pgemm_ir::LocId;
 
 use crate::access::Addresses;
-use crate::clock::{Epoch, Knowledge};
 use crate::fault::{At, Outcome};
 use crate::machine::{Emulator, Operation};
 use crate::program::{Program, SMEM_BASE, Slot};
-use crate::report::{Actor, ActorKind, ReportKind};
-use crate::shadow::{self, Access, CELL_BYTES, Observer, Proxy, ShadowSpace};
+use crate::report::{ActorKind, ReportKind};
+use crate::shadow::{self, CELL_BYTES, Observer, ShadowSpace};
 use crate::state::{Flow, Wait, Warp, WarpId};
-
-/// The copies of a warp. Each instruction of the warp is one, for all lanes that execute it.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct WarpCopies {
-    /// The component of their accesses in clocks. The time of an access is the copy's number.
-    component: Option<u32>,
-    /// Copies issued; their numbers begin with 1.
-    issued: u32,
-    /// Copies that have not landed.
-    unfinished: Vec<u32>,
-    /// Copies issued when each group was closed.
-    closed: Vec<u32>,
-    /// Copies that the warp has waited for, or that an mbarrier counts.
-    covered: u32,
-    /// Place of the latest copy.
-    loc: Option<LocId>,
-}
-
-/// A copy in flight.
-pub(crate) struct ThreadCopy {
-    id: WarpId,
-    cluster: u32,
-    actor: Actor,
-    loc: LocId,
-    knowledge: Rc<Knowledge>,
-    component: u32,
-    /// The copy's number; of an arrival, that of the last copy before it.
-    number: u32,
-    kind: ThreadCopyKind,
-}
-
-enum ThreadCopyKind {
-    /// Moves bytes: destination, source, bytes of the source, of so many in all.
-    Move(Vec<(u64, u64, u32)>, u32),
-    /// Arrives at mbarriers once the copies before it have landed: index and arrivals.
-    Arrive(Vec<(usize, u32)>),
-}
-
-impl ThreadCopy {
-    fn access(&self) -> Access {
-        Access {
-            epoch: Epoch { cluster: self.cluster, component: self.component, time: self.number },
-            proxy: Proxy::Generic,
-            strong: false,
-            actor: self.actor,
-            loc: self.loc,
-        }
-    }
-}
+use crate::thread_copy::{ThreadCopy, ThreadCopyKind, WarpCopies};
 
 impl Emulator<'_> {
     pub(crate) fn copy_async(
@@ -107,7 +58,9 @@ impl Emulator<'_> {
         actor.kind = ActorKind::ThreadCopy;
         warp.copies.loc = Some(at.loc);
         let copy = ThreadCopy {
-            id: at.id,
+            slot: at.id.slot,
+            rank: at.id.rank,
+            warp: at.id.warp,
             cluster: self.cluster(at.id.slot).id,
             actor,
             loc: at.loc,
@@ -172,19 +125,20 @@ impl Emulator<'_> {
     /// Completes a copy, or an arrival whose copies are complete.
     pub(crate) fn advance_thread_copy(&mut self, index: usize) -> Outcome {
         let Some(copy) = self.thread_copies[index].take() else { return Ok(()) };
+        let id = WarpId { slot: copy.slot, rank: copy.rank, warp: copy.warp };
         match &copy.kind {
             ThreadCopyKind::Move(lanes, bytes) => {
                 for lane in lanes {
                     self.move_bytes(&copy, *lane, *bytes)?;
                 }
-                let warp = self.warp_mut(copy.id);
+                let warp = self.warp_mut(id);
                 warp.copies.unfinished.retain(|&number| number != copy.number);
                 if matches!(warp.wait, Wait::Copies { .. }) {
-                    self.wake(copy.id);
+                    self.wake(id);
                 }
             }
             ThreadCopyKind::Arrive(barriers) => {
-                let unfinished = &self.warp_mut(copy.id).copies.unfinished;
+                let unfinished = &self.warp_mut(id).copies.unfinished;
                 if unfinished.iter().any(|&number| number <= copy.number) {
                     self.thread_copies[index] = Some(copy);
                     self.ready_operations.push_back(Operation::ThreadCopy(index));
@@ -192,15 +146,15 @@ impl Emulator<'_> {
                 }
                 let mut knowledge = (*copy.knowledge).clone();
                 knowledge.before.raise(copy.component, copy.number);
-                let at = At { id: copy.id, loc: copy.loc };
+                let at = At { id, loc: copy.loc };
                 for &(barrier, arrivals) in barriers {
                     let what = "arrives after its copies";
-                    self.arrive(&knowledge, at, (copy.id.rank, barrier), 0, arrivals, what)?;
+                    self.arrive(&knowledge, at, (copy.rank, barrier), 0, arrivals, what)?;
                 }
             }
         }
-        self.cluster_mut(copy.id.slot).flights -= 1;
-        self.retire_cluster(copy.id.slot);
+        self.cluster_mut(copy.slot).flights -= 1;
+        self.retire_cluster(copy.slot);
         Ok(())
     }
 
@@ -231,7 +185,7 @@ impl Emulator<'_> {
             }
         }
         let offset = (to - u64::from(SMEM_BASE)) as usize;
-        let WarpId { slot, rank, .. } = copy.id;
+        let ThreadCopy { slot, rank, .. } = *copy;
         let shadowing = self.shadowing();
         let cluster = self.clusters[slot].as_mut().expect("a cluster with copies is resident");
         let cta = &mut cluster.ctas[rank];

@@ -3,6 +3,7 @@
 
 use pgemm_ir::Special;
 
+use crate::collective::Collective;
 use crate::fault::{At, Outcome};
 use crate::lanes::{FULL, LANES, WARPGROUP_WARPS};
 use crate::machine::Emulator;
@@ -195,6 +196,25 @@ impl Emulator<'_> {
             }
         }
         Ok(Flow::Next)
+    }
+
+    /// An operation in which the lanes of a warp exchange values.
+    fn collective(
+        &self,
+        program: &Program,
+        warp: &mut Warp,
+        at: At,
+        collective: Collective,
+        [value, amount]: [Slot; 2],
+        dest: Slot,
+    ) -> Outcome {
+        self.whole_warp(warp, at, collective.what())?;
+        let (values, amounts) = (warp.all(program, value), warp.all(program, amount));
+        let results = collective.results(&values, &amounts);
+        for (lane, result) in results.into_iter().enumerate() {
+            warp.set(dest, lane, result);
+        }
+        Ok(())
     }
 
     /// Fails unless all lanes of the warp are active.

@@ -51,6 +51,7 @@ mod shadow;
 mod slots;
 mod state;
 pub mod tensor_core;
+mod thread_copy;
 mod tile;
 mod tma;
 mod uniform;

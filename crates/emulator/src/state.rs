@@ -5,13 +5,13 @@ use std::collections::{BTreeMap, HashMap, VecDeque};
 use pgemm_ir::{Kernel, LocId, RegisterChange, Scope};
 
 use crate::clock::{Clock, Epoch, Knowledge};
-use crate::copies::WarpCopies;
 use crate::lanes::{FULL, LANES, WARPGROUP_WARPS};
 use crate::late_store::LateStore;
 use crate::phase::Mbarrier;
 use crate::program::{Program, SMEM_BASE, Slot};
 use crate::report::{Actor, ActorKind};
 use crate::shadow::{CELL_BYTES, Cell};
+use crate::thread_copy::WarpCopies;
 use crate::warpgroup::Warpgroup;
 
 /// Number of fruitless loads after which a warp counts as polling.

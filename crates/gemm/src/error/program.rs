@@ -69,14 +69,6 @@ pub enum ProgramError {
         /// The kernel that the arguments were bound for.
         bound: String,
     },
-    /// The emulator cannot start the launch.
-    #[cfg(feature = "emulator")]
-    #[error(transparent)]
-    Setup(#[from] pgemm_emulator::SetupError),
-    /// The emulator found a fault.
-    #[cfg(feature = "emulator")]
-    #[error("{0}")]
-    Fault(Box<pgemm_emulator::Report>),
     /// The host read memory of the emulator that a kernel should have written, or that is not there.
     #[cfg(feature = "emulator")]
     #[error(transparent)]

@@ -89,8 +89,9 @@ impl Emulation {
     /// Runs a launch of `grid` CTAs along x, y and z to its end.
     ///
     /// # Errors
-    /// [`ProgramError::Setup`] if the launch is not possible, [`ProgramError::Fault`] with the
-    /// emulator's report if the kernel does something wrong, and the errors of arguments.
+    /// [`Error::EmulatorSetup`](crate::Error::EmulatorSetup) if the launch is not possible,
+    /// [`Error::Emulation`](crate::Error::Emulation) with a report if the kernel does something
+    /// wrong, and the errors of arguments.
     pub fn run(
         &mut self,
         program: &Program,
@@ -99,9 +100,7 @@ impl Emulation {
     ) -> Result<Statistics> {
         let launch = Launch { grid, arguments: arguments.complete(&program.interface)? };
         let options = self.options.clone();
-        let emulator = Emulator::new(program.kernel(), &launch, &mut self.memory, options)
-            .map_err(ProgramError::from)?;
-        Ok(emulator.run().map_err(ProgramError::Fault)?)
+        Ok(Emulator::new(program.kernel(), &launch, &mut self.memory, options)?.run()?)
     }
 
     /// The elements of an array.
