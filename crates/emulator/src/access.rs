@@ -177,6 +177,12 @@ impl Emulator<'_> {
                 warp.set(dest, lane, bits(data));
             }
         }
+        if access.space == Space::Shared && !strong {
+            let uniform = warp.scalar(program, address).is_some();
+            let lanes = |lane: usize| if uniform { warp.active } else { 1 << lane };
+            let accesses = addresses.iter().map(|&(lane, from)| (lanes(lane), from));
+            self.observe_lanes(warp, at, accesses, bytes, false, what)?;
+        }
         // The acquire comes first: what it orders before the load is no race.
         self.observe(warp, at, access.space, &addresses, bytes, false, strong, what)?;
         let Some(found) = found else { return Ok(Flow::Next) };
@@ -209,6 +215,10 @@ impl Emulator<'_> {
             }
         }
         self.observe(warp, at, access.space, &addresses, bytes, true, strong, what)?;
+        if access.space == Space::Shared && !strong {
+            let accesses = addresses.iter().map(|&(lane, to)| (1 << lane, to));
+            self.observe_lanes(warp, at, accesses, bytes, true, what)?;
+        }
         let may_meet = self.checks.races && !ascend(&addresses);
         let late = strong && access.space == Space::Global;
         let publishes = strong || self.publishes_among(at, access.space, &addresses);

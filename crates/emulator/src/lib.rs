@@ -25,6 +25,8 @@ mod float16;
 mod float8;
 mod host;
 mod host_turn;
+mod lane_cell;
+mod lane_order;
 mod lanes;
 mod late;
 mod late_store;

@@ -257,6 +257,8 @@ impl Emulator<'_> {
             }
             warp.knowledge.join(&barrier.completed);
         }
+        // The arrivals may have been those of its own lanes.
+        warp.meetings += 1;
         Ok(Flow::Visible)
     }
 

@@ -38,6 +38,7 @@ impl Emulator<'_> {
 
     pub(crate) fn fence(&mut self, warp: &mut Warp, at: At, order: Order, scope: Scope) {
         if acquires(order) {
+            warp.meetings += 1;
             let own = self.place_of(at);
             for (from, knowledge) in std::mem::take(&mut warp.observed) {
                 if reaches(scope, from, own) {
@@ -114,6 +115,9 @@ impl Emulator<'_> {
     pub(crate) fn acquire(&self, warp: &mut Warp, at: At, access: Access, address: u64) {
         if access.order == Order::Weak {
             return;
+        }
+        if acquires(access.order) {
+            warp.meetings += 1;
         }
         let location = self.location(at, access.space, address);
         let to = self.place_of(at);

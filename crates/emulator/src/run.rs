@@ -74,6 +74,7 @@ impl<'a> Emulator<'a> {
             flights: Vec::new(),
             free_flights: Vec::new(),
             thread_copies: Vec::new(),
+            lane_instructions: 0,
             log: AccessLog::new(),
             global_shadow: GlobalShadows::default(),
             published: Publications::new(),

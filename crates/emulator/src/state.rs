@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, HashMap, VecDeque};
 use pgemm_ir::{Kernel, LocId, RegisterChange, Scope};
 
 use crate::clock::{Clock, Epoch, Knowledge};
+use crate::lane_cell::LaneCell;
 use crate::lanes::{FULL, LANES, WARPGROUP_WARPS};
 use crate::late_store::LateStore;
 use crate::phase::Mbarrier;
@@ -153,6 +154,8 @@ pub(crate) struct Warp {
     pub(crate) fruitless: u32,
     /// Lanes with writes to shared memory since the last proxy fence or barrier.
     pub(crate) unfenced_lanes: u32,
+    /// How often something has ordered what its lanes did before.
+    pub(crate) meetings: u32,
     /// Components of mbarriers that this warp initialised and has not fenced yet.
     pub(crate) initialised: Vec<u32>,
     /// The components that this warp has fenced. Even a relaxed cluster barrier passes them on.
@@ -259,6 +262,7 @@ impl Warp {
 
     /// Notes that the lanes of the warp have met at a barrier.
     pub(crate) fn met(&mut self) {
+        self.meetings += 1;
         self.unfenced_lanes = 0;
     }
 }
@@ -280,6 +284,8 @@ pub(crate) struct Cta {
     pub(crate) index: u32,
     pub(crate) smem: Vec<u8>,
     pub(crate) shadow: Vec<Cell>,
+    /// By four bytes of shared memory, once ordinary accesses have used some.
+    pub(crate) lane_cells: Vec<LaneCell>,
     pub(crate) mbarriers: Vec<Mbarrier>,
     pub(crate) named: [NamedBarrier; 16],
     pub(crate) warps: Vec<Warp>,
@@ -412,6 +418,7 @@ impl Cta {
             index,
             smem: vec![0; bytes],
             shadow,
+            lane_cells: Vec::new(),
             mbarriers,
             named: Default::default(),
             warps: (0..warps)

@@ -12,6 +12,7 @@ mod elements;
 mod host;
 mod host_order;
 mod kernel;
+mod lane_order;
 mod lanes;
 mod maps;
 mod memory_model;
