@@ -8,6 +8,7 @@ use pgemm_ir::LocId;
 use crate::access::Addresses;
 use crate::fault::{At, Outcome};
 use crate::machine::{Emulator, Operation};
+use crate::mbarrier::groups;
 use crate::program::{Program, SMEM_BASE, Slot};
 use crate::report::{ActorKind, ReportKind};
 use crate::shadow::{self, CELL_BYTES, Observer, ShadowSpace};
@@ -109,13 +110,10 @@ impl Emulator<'_> {
     ) -> Outcome<Flow> {
         let what = "arrives after its copies";
         let mut barriers: Vec<(usize, u32)> = vec![];
-        for lane in warp.active_lanes() {
-            let address = warp.get(program, address, lane) as u32;
+        for (address, arrivals) in groups(program, warp, address) {
+            let address = address as u32;
             let index = self.known_mbarrier(warp, at.id.rank, address, false, at, what)?;
-            match barriers.iter_mut().find(|(other, _)| *other == index) {
-                Some((_, arrivals)) => *arrivals += 1,
-                None => barriers.push((index, 1)),
-            }
+            barriers.push((index, arrivals));
         }
         warp.copies.covered = warp.copies.issued;
         self.launch_copy(warp, at, ThreadCopyKind::Arrive(barriers));

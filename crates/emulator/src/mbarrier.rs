@@ -271,7 +271,7 @@ impl Emulator<'_> {
 }
 
 /// The distinct values of the active lanes, with how many lanes have each.
-fn groups(program: &Program, warp: &Warp, slot: Slot) -> Vec<(u64, u32)> {
+pub(crate) fn groups(program: &Program, warp: &Warp, slot: Slot) -> Vec<(u64, u32)> {
     if let Some(value) = warp.scalar(program, slot) {
         return vec![(value, warp.active.count_ones())];
     }
