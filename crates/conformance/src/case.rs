@@ -78,8 +78,8 @@ impl Case {
         })
     }
 
-    /// A kernel whose threads get the addresses of their CTA's operands, of which each thread has 24
-    /// bytes, and of their own results of `bytes` bytes, a multiple of eight.
+    /// A kernel whose threads get the addresses of their CTA's operands, of which each thread has
+    /// 24 bytes, and of their own results of `bytes` bytes, a multiple of eight.
     pub fn with_addresses<T: Scalar, R: Scalar>(
         name: &str,
         closeness: Closeness,

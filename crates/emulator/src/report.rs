@@ -12,8 +12,8 @@ pub enum ReportKind {
     /// Nothing orders two accesses to the same bytes, of which at least one is a write.
     Race,
     /// A generic write is ordered before an access of the async proxy, or a generic read before a
-    /// write of the async proxy, but there is no proxy fence in between. The same of accesses of two
-    /// CTAs to global memory, both of the async proxy.
+    /// write of the async proxy, but there is no proxy fence in between. The same of accesses of
+    /// two CTAs to global memory, both of the async proxy.
     MissingProxyFence,
     /// A write of a tensor map in global memory is ordered before its use, but no map fence
     /// releases the write or none acquires it.
@@ -159,8 +159,8 @@ const SHOWN_SITES: usize = 3;
 /// Notes that are shown if there are no more, else one fewer.
 const SHOWN_NOTES: usize = 2;
 
-/// At most ten lines: the fault, the operations that take part, and the schedule. Actors that do the
-/// same at the same place are shown together.
+/// At most ten lines: the fault, the operations that take part, and the schedule. Actors that do
+/// the same at the same place are shown together.
 impl fmt::Display for Report {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{:?}: {}", self.kind, self.message)?;

@@ -60,9 +60,9 @@ pub struct SumRules {
     pub result: Rounding,
 }
 
-/// Terms are aligned to this exponent if the exponents of all are smaller. Products of bf16 and tf32
-/// can be. Every other exponent that was tried, from −126 to −149 and none, contradicts sums that an
-/// H200 has computed.
+/// Terms are aligned to this exponent if the exponents of all are smaller. Products of bf16 and
+/// tf32 can be. Every other exponent that was tried, from −126 to −149 and none, contradicts sums
+/// that an H200 has computed.
 const LEAST_EXPONENT: i32 = -133;
 
 impl SumRules {

@@ -13,9 +13,9 @@ const WARPGROUPS: u32 = 4;
 const THREADS: u32 = 128 * WARPGROUPS;
 
 /// Adds the number of bytes of each value to 256 words. Parameters are the address `bytes`, a
-/// multiple of 16, the address `bins` of the words, and the number `vectors` of vectors of 16 bytes.
-/// Any grid is possible. Each CTA counts in shared memory, and adds its counts to the bins at its
-/// end.
+/// multiple of 16, the address `bins` of the words, and the number `vectors` of vectors of 16
+/// bytes. Any grid is possible. Each CTA counts in shared memory, and adds its counts to the bins
+/// at its end.
 ///
 /// # Errors
 /// None that a caller could cause: a kernel that breaks a rule of the language is refused.

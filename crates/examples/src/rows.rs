@@ -97,8 +97,8 @@ impl<'k> Row<'k> {
         self.unpack(i, words, 0.0)
     }
 
-    /// The vector that is loaded as the thread's vector `i`. Beyond the row, the first one is loaded
-    /// and not used.
+    /// The vector that is loaded as the thread's vector `i`. Beyond the row, the first one is
+    /// loaded and not used.
     fn place(&self, i: u32) -> Val<'k, U32> {
         let (vector, inside) = self.vector(i);
         inside.map_or(vector, |inside| inside.select(vector, 0))

@@ -6,8 +6,8 @@ use persistent_gemm::program::Program;
 
 use crate::rows::for_each_row;
 
-/// `y = exp(x - max x) / Σ exp(x - max x)` for each row. Parameters are the addresses `x` and `y` of
-/// row-major matrices of bf16 with `columns` columns, a multiple of 8 up to
+/// `y = exp(x - max x) / Σ exp(x - max x)` for each row. Parameters are the addresses `x` and `y`
+/// of row-major matrices of bf16 with `columns` columns, a multiple of 8 up to
 /// [`MAX_COLUMNS`](crate::rows::MAX_COLUMNS). The grid has one CTA for each row.
 ///
 /// # Errors

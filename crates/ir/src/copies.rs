@@ -57,8 +57,8 @@ impl<'k> Copies<'k> {
         self.add(u64::from(map.spec.box_bytes()).saturating_mul(self.boxes));
     }
 
-    /// Starts the copy of `bytes` consecutive bytes at `source`, a multiple of 16, to `destination`,
-    /// in every CTA that receives these copies. Both addresses are multiples of 16.
+    /// Starts the copy of `bytes` consecutive bytes at `source`, a multiple of 16, to
+    /// `destination`, in every CTA that receives these copies. Both addresses are multiples of 16.
     #[track_caller]
     pub fn load_bytes(&self, source: Val<'k, ty::U64>, destination: Val<'k, ty::Smem>, bytes: u32) {
         if self.builder.depth() != self.depth {

@@ -5,9 +5,9 @@ use crate::builder::KernelBuilder;
 use crate::value::{Scalar, Val, ty};
 
 impl KernelBuilder {
-    /// Ends the kernel with a fault where `condition` does not hold in an active thread. The emulator
-    /// reports the message and the line. On a GPU, the launch fails, and the device's context with
-    /// it, so leave assertions out of kernels that others run.
+    /// Ends the kernel with a fault where `condition` does not hold in an active thread. The
+    /// emulator reports the message and the line. On a GPU, the launch fails, and the device's
+    /// context with it, so leave assertions out of kernels that others run.
     ///
     /// ```
     /// # use pgemm_ir::{KernelBuilder, Occupancy, Special, ty};

@@ -217,8 +217,8 @@ impl KernelBuilder {
         self.value(Op::Atomic { op, space, order, scope }, vec![address.value(), value.id])
     }
 
-    /// Replaces a `U32` or `U64` in global or shared memory by `new` if it is `expected`, atomically.
-    /// The result is the old value: the exchange took place if it is `expected`.
+    /// Replaces a `U32` or `U64` in global or shared memory by `new` if it is `expected`,
+    /// atomically. The result is the old value: the exchange took place if it is `expected`.
     #[track_caller]
     pub fn compare_exchange<'k, T: Scalar>(
         &'k self,

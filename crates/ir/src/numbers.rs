@@ -161,15 +161,16 @@ impl<'k> Val<'k, ty::F32> {
         self.unary(UnaryOp::Exp2)
     }
 
-    /// The exponential, as `exp2` of the product with log2 e. For magnitudes up to `a`, the relative
-    /// error is at most about `(a + 4) · 2^-24`.
+    /// The exponential, as `exp2` of the product with log2 e. For magnitudes up to `a`, the error
+    /// is at most about `(1.3 a + 4) · 2^-24` of the result: `a` for the rounding of the product,
+    /// 0.3 a for that of log2 e, and 4 for `exp2`.
     #[track_caller]
     pub fn exp(self) -> Self {
         (self * std::f32::consts::LOG2_E).exp2()
     }
 
-    /// The logarithm to base two. The absolute error is at most 2^-22 for numbers between 0.5 and 2,
-    /// and the relative error is at most 2^-22 for others; subnormal operands become zero.
+    /// The logarithm to base two. The absolute error is at most 2^-22 for numbers between 0.5 and
+    /// 2, and the relative error is at most 2^-22 for others; subnormal operands become zero.
     #[track_caller]
     pub fn log2(self) -> Self {
         self.unary(UnaryOp::Log2)
@@ -201,8 +202,8 @@ impl<'k> Val<'k, ty::F32> {
         self.unary(UnaryOp::Tanh)
     }
 
-    /// The sine of an angle in radians. The absolute error is at most 2^-20.5 for angles between -2π
-    /// and 2π; subnormal operands become zero.
+    /// The sine of an angle in radians. The absolute error is at most 2^-20.5 for angles between
+    /// -2π and 2π; subnormal operands become zero.
     #[track_caller]
     pub fn sin(self) -> Self {
         self.unary(UnaryOp::Sin)

@@ -6,8 +6,8 @@ use crate::value::{IntoVal, Val, ty};
 use crate::{Element, Op, ReductionOp, Scope};
 
 impl KernelBuilder {
-    /// Starts the copy of consecutive bytes of global memory to `destination`. The bytes complete on
-    /// `mbarrier`, which must expect them: [`Copies`](crate::Copies) counts them. Addresses and
+    /// Starts the copy of consecutive bytes of global memory to `destination`. The bytes complete
+    /// on `mbarrier`, which must expect them: [`Copies`](crate::Copies) counts them. Addresses and
     /// number are multiples of 16. Every active thread starts a copy.
     #[track_caller]
     pub fn bulk_load<'k>(

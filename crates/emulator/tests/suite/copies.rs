@@ -1,5 +1,5 @@
-//! Asynchronous copies by threads, and bulk copies of consecutive bytes: what they move, and what is
-//! found when something is left out.
+//! Asynchronous copies by threads, and bulk copies of consecutive bytes: what they move, and what
+//! is found when something is left out.
 
 use pgemm_emulator::{Memory, Permission, ReportKind};
 use pgemm_ir::{

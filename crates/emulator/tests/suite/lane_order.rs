@@ -109,8 +109,8 @@ fn two_writes_need_a_barrier() {
     fails(&kernel);
 }
 
-/// A lane may use its own words, lanes of one instruction may write the same value, and all may read
-/// the same word.
+/// A lane may use its own words, lanes of one instruction may write the same value, and all may
+/// read the same word.
 #[test]
 fn a_lane_needs_no_barrier_for_what_it_did_itself() {
     let own = kernel(|b, words, thread| {

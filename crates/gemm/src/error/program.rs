@@ -69,7 +69,8 @@ pub enum ProgramError {
         /// The kernel that the arguments were bound for.
         bound: String,
     },
-    /// The host read memory of the emulator that a kernel should have written, or that is not there.
+    /// The host read memory of the emulator that a kernel should have written, or that is not
+    /// there.
     #[cfg(feature = "emulator")]
     #[error(transparent)]
     Memory(#[from] pgemm_emulator::MemoryError),

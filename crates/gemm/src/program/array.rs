@@ -20,8 +20,8 @@ impl<T: Pod> DeviceArray<T> {
     /// An array of `len` elements with undefined values.
     ///
     /// # Errors
-    /// [`Error::OutOfMemory`], also where the bytes of the array do not fit a `usize`, and the other
-    /// errors of [`DeviceBuffer::new`].
+    /// [`Error::OutOfMemory`], also where the bytes of the array do not fit a `usize`, and the
+    /// other errors of [`DeviceBuffer::new`].
     pub fn new(device: &Device, len: usize) -> Result<Self> {
         let bytes = len.saturating_mul(size_of::<T>()).min(isize::MAX as usize);
         Ok(DeviceArray { buffer: DeviceBuffer::new(device, bytes)?, len, element: PhantomData })

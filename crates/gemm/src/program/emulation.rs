@@ -106,7 +106,8 @@ impl Emulation {
     /// The elements of an array.
     ///
     /// # Errors
-    /// [`ProgramError::Memory`] if one was never written, or the array belongs to another emulation.
+    /// [`ProgramError::Memory`] if one was never written, or the array belongs to another
+    /// emulation.
     pub fn read<T: Pod>(&self, array: &EmulatedArray<T>) -> Result<Vec<T>> {
         let bytes = array.len * size_of::<T>();
         let bytes = self.memory.read(array.address, bytes).map_err(ProgramError::from)?;

@@ -45,8 +45,8 @@ impl LoadedProgram {
         Arguments::new(self.interface.clone())
     }
 
-    /// Checks a launch of `grid` CTAs along x, y and z and prepares its arguments, so that it can be
-    /// enqueued many times.
+    /// Checks a launch of `grid` CTAs along x, y and z and prepares its arguments, so that it can
+    /// be enqueued many times.
     ///
     /// # Errors
     /// [`LaunchError`](crate::error::LaunchError) if the grid is not possible, and

@@ -56,13 +56,13 @@ named! {
         /// subnormal operands become zero (PTX ISA, "rsqrt").
         ReciprocalSqrt = "reciprocal_sqrt",
         /// Logarithm to base two, `F32` only. The absolute error is at most 2^−22 for operands
-        /// between 0.5 and 2, and the relative error is at most 2^−22 for others; subnormal operands
-        /// become zero (PTX ISA, "lg2").
+        /// between 0.5 and 2, and the relative error is at most 2^−22 for others; subnormal
+        /// operands become zero (PTX ISA, "lg2").
         Log2 = "log2",
         /// Hyperbolic tangent, `F32` only. The relative error is at most 2^−11 (PTX ISA, "tanh").
         Tanh = "tanh",
-        /// Sine of an angle in radians, `F32` only. The absolute error is at most 2^−20.5 for angles
-        /// between −2π and 2π; subnormal operands become zero (PTX ISA, "sin").
+        /// Sine of an angle in radians, `F32` only. The absolute error is at most 2^−20.5 for
+        /// angles between −2π and 2π; subnormal operands become zero (PTX ISA, "sin").
         Sin = "sin",
         /// Cosine of an angle in radians, `F32` only. The absolute error is at most 2^−20.5 for
         /// angles between −2π and 2π; subnormal operands become zero (PTX ISA, "cos").
@@ -139,9 +139,9 @@ named! {
 }
 
 named! {
-    /// Which lane a shuffle reads, given an amount. Lanes are counted inside of the shuffle's group.
-    /// Where there is no such lane in the group, a lane reads its own value. The lowest five bits of
-    /// an amount count.
+    /// Which lane a shuffle reads, given an amount. Lanes are counted inside of the shuffle's
+    /// group. Where there is no such lane in the group, a lane reads its own value. The lowest five
+    /// bits of an amount count.
     pub enum Shuffle {
         /// The lane of this number. Only the amount's remainder by the width counts.
         Index = "index",
@@ -149,8 +149,8 @@ named! {
         Up = "up",
         /// The lane that is higher by the amount.
         Down = "down",
-        /// The lane whose number is the own one, exclusive-or the amount. Only the amount's remainder
-        /// by the width counts.
+        /// The lane whose number is the own one, exclusive-or the amount. Only the amount's
+        /// remainder by the width counts.
         Xor = "xor",
     }
 }

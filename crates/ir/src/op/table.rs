@@ -74,9 +74,10 @@ operations! {
 
     /// The same number in another type: among `U32`, `S32`, `U64`, `F32` and `F64`. `U32` and `S32`
     /// become `U64` by zero or sign extension, and `U64` becomes one of them by truncation. A float
-    /// that becomes an integer loses its fraction, and the nearest end of the range replaces a number
-    /// beyond it. A NaN of `F32` becomes the `U32` or `S32` 0, and the highest bit alone replaces
-    /// every other NaN (observed on an H200). Numbers become floats by rounding to nearest even.
+    /// that becomes an integer loses its fraction, and the nearest end of the range replaces a
+    /// number beyond it. A NaN of `F32` becomes the `U32` or `S32` 0, and the highest bit alone
+    /// replaces every other NaN (observed on an H200). Numbers become floats by rounding to nearest
+    /// even.
     Convert(to: Type) => "convert", (T(converts_to(*to))) -> (*to), Pure, Thread;
 
     /// The same bits in another type: among `U32`, `S32`, `F32`, `B32`, or between `U64` and `F64`.
@@ -123,8 +124,8 @@ operations! {
     AssumeUniform => "assume_uniform", (U32) -> (U32), Reads, Warp,
         Uniformity::AtLeastIn(Threads::Warpgroup);
 
-    /// Another lane's value. The operands are the value and an amount. The warp falls into groups of
-    /// `width` lanes, and no value leaves its group.
+    /// Another lane's value. The operands are the value and an amount. The warp falls into groups
+    /// of `width` lanes, and no value leaves its group.
     Shuffle {
         /// Which lane.
         shuffle: Shuffle,
@@ -171,8 +172,8 @@ operations! {
         (access.space.address(), many(access.ty, access.vector)) -> (), Acts, Thread;
 
     /// Reads a value of 32 or 64 bits in memory and replaces it as one access that no other comes
-    /// between. Operands are the address, a multiple of the value's size, and a value; the result is
-    /// the old value.
+    /// between. Operands are the address, a multiple of the value's size, and a value; the result
+    /// is the old value.
     Atomic {
         /// The operation.
         op: AtomicOp,
@@ -252,9 +253,9 @@ operations! {
     // Copies by threads
 
     /// Starts the copy of `bytes` bytes of global memory to shared memory (`cp.async`), through the
-    /// generic proxy. Operands are the destination, the source, and how many bytes of the source are
-    /// read; zeros follow them. Both addresses are multiples of `bytes`. Nothing is read from the
-    /// source if the number is 0.
+    /// generic proxy. Operands are the destination, the source, and how many bytes of the source
+    /// are read; zeros follow them. Both addresses are multiples of `bytes`. Nothing is read from
+    /// the source if the number is 0.
     CopyAsync {
         /// Bytes.
         bytes: u32 where limits::COPY_BYTES,
@@ -415,8 +416,8 @@ operations! {
 
     /// Starts the copy of consecutive bytes of global memory to shared memory, which completes them
     /// on an mbarrier. Operands are the source, the destination, the mbarrier, the number of bytes,
-    /// the CTA mask of a multicast, and an L2 policy. Both addresses and the number are multiples of
-    /// 16. Every active thread starts a copy: elect one.
+    /// the CTA mask of a multicast, and an L2 policy. Both addresses and the number are multiples
+    /// of 16. Every active thread starts a copy: elect one.
     BulkLoad {
         /// Whether a CTA mask follows.
         multicast: bool,
@@ -427,8 +428,8 @@ operations! {
         Acts, Thread;
 
     /// Starts the copy of consecutive bytes from shared memory to global memory. Operands are the
-    /// destination, the source, the number of bytes, and an L2 policy. Both addresses and the number
-    /// are multiples of 16. The copy belongs to the thread's next bulk group.
+    /// destination, the source, the number of bytes, and an L2 policy. Both addresses and the
+    /// number are multiples of 16. The copy belongs to the thread's next bulk group.
     BulkStore {
         /// Whether an L2 cache policy comes last.
         policy: bool,
