@@ -4,6 +4,7 @@
 
 mod arithmetic;
 mod case;
+mod custom;
 mod functions;
 mod lanes;
 mod memory;
@@ -15,6 +16,13 @@ pub use operands::operands;
 
 /// Every kernel.
 pub fn cases() -> Vec<Case> {
-    [arithmetic::cases(), functions::cases(), lanes::cases(), memory::cases(), products::cases()]
-        .concat()
+    [
+        arithmetic::cases(),
+        custom::cases(),
+        functions::cases(),
+        lanes::cases(),
+        memory::cases(),
+        products::cases(),
+    ]
+    .concat()
 }

@@ -62,6 +62,17 @@ pub enum SetupError {
         /// Place of the declaration.
         location: Location,
     },
+    /// An instruction that its author describes has no emulation.
+    #[error(
+        "{location}: the instruction '{name}' has no emulation: give it one by \
+         Instruction::emulated; a kernel that was read from a text has none"
+    )]
+    NoEmulation {
+        /// The name of the instruction.
+        name: String,
+        /// Place of its use.
+        location: Location,
+    },
     /// The kernel is not a well-formed program.
     #[error("the kernel is malformed: {0}")]
     Malformed(Violation),

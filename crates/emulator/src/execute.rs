@@ -34,6 +34,7 @@ impl Emulator<'_> {
             Step::Collective { collective, args, dest } => {
                 self.collective(program, warp, at, *collective, *args, *dest)?;
             }
+            Step::Custom(step) => return self.custom(program, warp, at, step),
             Step::Copy(pairs) => copy(program, warp, pairs),
             Step::TouchFragments(fragments) => self.touch_fragments(warp, at, fragments)?,
             Step::AccGet { acc, index, dest } => self.acc_get(warp, at, *acc, *index, *dest)?,

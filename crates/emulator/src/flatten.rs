@@ -7,6 +7,7 @@ use pgemm_ir::{
 };
 
 use crate::collective::Collective;
+use crate::custom::CustomStep;
 use crate::error::SetupError;
 use crate::program::{
     BulkLoad, SMEM_BASE, Slot, Step, TmaLoad, Update, WEAK_WORD, WarpMmaStep, WgmmaStep,
@@ -393,6 +394,19 @@ impl Flatten<'_> {
             Op::FenceMapRelease(_) => Step::FenceMapRelease,
             Op::FenceMapAcquire(scope) => Step::FenceMapAcquire { map: arg(0), scope: *scope },
             Op::Sleep => Step::Sleep,
+            Op::Custom(instruction) => {
+                let Some(emulation) = instruction.emulation() else {
+                    let location = self.kernel.location(loc).clone();
+                    let name = instruction.name().to_owned();
+                    return Err(SetupError::NoEmulation { name, location });
+                };
+                Step::Custom(Box::new(CustomStep {
+                    instruction: instruction.clone(),
+                    emulation: emulation.clone(),
+                    args: self.place_all(&inst.args),
+                    dests: self.place_all(&inst.results),
+                }))
+            }
             Op::Trap => Step::Trap,
             Op::Print => Step::Print { value: arg(0), ty: ty(0) },
             Op::BarrierSync { threads } => Step::BarrierSync { id: arg(0), threads: *threads },

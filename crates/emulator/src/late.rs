@@ -3,7 +3,7 @@
 //! end. Stores become visible in their order. An operation that must come after them, such as a
 //! sequentially consistent fence, makes them visible first. The end of a cluster waits for them.
 
-use pgemm_ir::{Order, Space};
+use pgemm_ir::{Effect, Order, Space};
 
 use crate::late_store::{LateStore, any_overlaps};
 use crate::machine::{Emulator, Operation};
@@ -22,6 +22,7 @@ fn may_stay(program: &Program, warp: &Warp) -> bool {
         }
         Step::Store { access, .. } => access.space == Space::Shared || access.order != Order::Weak,
         Step::Fence(order, _) => *order != Order::SequentiallyConsistent,
+        Step::Custom(step) => step.instruction.effect() != Effect::Acts,
         Step::Evaluate { .. }
         | Step::Special { .. }
         | Step::Clock { .. }

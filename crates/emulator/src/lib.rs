@@ -12,6 +12,7 @@ mod bulk;
 mod clock;
 mod collective;
 mod copies;
+mod custom;
 mod deadlock;
 mod debug;
 mod diagnosis;

@@ -10,6 +10,7 @@ use pgemm_ir::{
 };
 
 use crate::collective::Collective;
+use crate::custom::CustomStep;
 use crate::lanes::LANES;
 use crate::value::Function;
 
@@ -75,6 +76,7 @@ pub(crate) enum Step {
         args: [Slot; 2],
         dest: Slot,
     },
+    Custom(Box<CustomStep>),
     AccGet {
         acc: AccId,
         index: u32,
@@ -341,6 +343,10 @@ impl Step {
             Step::Collective { args, dest, .. } => {
                 args.iter_mut().for_each(|arg| visit(arg, false));
                 visit(dest, true);
+            }
+            Step::Custom(step) => {
+                step.args.iter_mut().for_each(|arg| visit(arg, false));
+                step.dests.iter_mut().for_each(|dest| visit(dest, true));
             }
             Step::Special { dest, .. }
             | Step::Clock { dest }

@@ -23,6 +23,8 @@ pub(crate) struct State {
     /// Batches of MMAs that the warpgroup has in flight here.
     batches_in_flight: u32,
     barriers: Vec<BarrierDeclaration>,
+    /// The place of each declaration, by what is declared and its name.
+    names: HashMap<(&'static str, String), &'static panic::Location<'static>>,
     /// The role whose block is open.
     pub(crate) role: Option<RoleId>,
     errors: Vec<BuildError>,
@@ -77,6 +79,7 @@ impl KernelBuilder {
                 locations: HashMap::new(),
                 batches_in_flight: 0,
                 barriers: vec![],
+                names: HashMap::new(),
                 role: None,
                 errors: vec![],
             }),
@@ -113,7 +116,35 @@ impl KernelBuilder {
 
     // Declarations
 
+    /// Notes a declaration. A second one of the same name is an error: reports would not tell which
+    /// of the two they mean, and arguments are bound by name.
+    #[track_caller]
+    pub(crate) fn declare_name(&self, what: &'static str, name: &str) {
+        let caller = panic::Location::caller();
+        let first = {
+            let mut state = self.state.borrow_mut();
+            let caller = state.caller.unwrap_or(caller);
+            state.names.insert((what, name.to_owned()), caller)
+        };
+        if let Some(first) = first {
+            let first = Location {
+                file: first.file().to_owned(),
+                line: first.line(),
+                column: first.column(),
+                scopes: vec![],
+            };
+            self.fail(|location| BuildError::NameTaken {
+                location,
+                what,
+                name: name.to_owned(),
+                first,
+            });
+        }
+    }
+
+    #[track_caller]
     pub(crate) fn declare_param(&self, name: &str, kind: ParamKind) -> ParamId {
+        self.declare_name("parameter", name);
         let mut state = self.state.borrow_mut();
         let id = ParamId(state.kernel.params.len() as u32);
         state.kernel.params.push(Param { name: name.to_owned(), kind });
@@ -121,16 +152,19 @@ impl KernelBuilder {
     }
 
     /// Requests shared memory. Regions whose lifetimes do not overlap may share bytes.
+    #[track_caller]
     pub fn region(
         &self,
         name: impl Into<String>,
         kind: RegionKind,
         request: SmemRequest,
     ) -> RegionId {
+        let name = name.into();
+        self.declare_name("region", &name);
         let mut state = self.state.borrow_mut();
         let id = RegionId(state.kernel.regions.len() as u32);
         state.kernel.regions.push(Region {
-            name: name.into(),
+            name,
             kind,
             offset: 0,
             bytes: request.bytes,

@@ -101,6 +101,21 @@ pub enum BuildError {
         /// These roles.
         roles: String,
     },
+    /// Two parameters, regions, roles or rings of one name.
+    #[error(
+        "{location}: a second {what} is called '{name}': the first is declared at {first}; rename \
+         one"
+    )]
+    NameTaken {
+        /// Place of the second declaration.
+        location: Location,
+        /// What is declared: `parameter`, `region`, `role` or `ring`.
+        what: &'static str,
+        /// The name of both.
+        name: String,
+        /// Place of the first declaration.
+        first: Location,
+    },
     /// Roles were never declared, so the kernel has no threads.
     #[error("kernel {name} declares no warp roles: call warp_roles once")]
     NoRoles {

@@ -10,6 +10,7 @@ mod debug;
 mod declare;
 mod element;
 mod error;
+mod instruction;
 mod kernel;
 mod launch;
 mod memory;
@@ -40,6 +41,7 @@ pub use copies::Copies;
 pub use declare::TensorMap;
 pub use element::{Element, FloatFormat, Format, UnknownElement};
 pub use error::BuildError;
+pub use instruction::{CustomValues, HostScalar, Instruction};
 pub use kernel::{
     Accumulator, Block, CtaShape, Inst, Kernel, Location, MAX_SMEM_BYTES, NAMED_BARRIERS, Param,
     ParamKind, Region, RegionKind, Role, SM_REGISTERS, SM_SMEM_BYTES, SM_THREADS,
@@ -54,9 +56,10 @@ pub use mma_queue::{
 };
 pub use op::{
     ASource, Access, AtomicOp, AttributeError, BinaryOp, BulkEffect, CompareOp, Control,
-    DescriptorLayout, Effect, Entity, Half, Op, OperandMajor, Order, ProxyFence, ReductionOp,
-    RegisterChange, Scope, Shuffle, Space, Special, Threads, UnaryOp, Uniformity, Vote, Wgmma,
-    WgmmaEffect,
+    CustomEffect, CustomEmulation, CustomInstruction, DescriptorLayout, Effect, EmulateLane,
+    EmulateWarp, Entity, Half, Op, OperandMajor, Order, ProxyFence, ReductionOp, RegisterChange,
+    Scope, Shuffle, Space, Special, Template, TemplateOperand, Threads, UnaryOp, Uniformity, Vote,
+    Wgmma, WgmmaEffect,
 };
 pub use passes::{PassError, legalise, optimise};
 pub use ring::{LoadSlot, ReadSlot, Relay, Release, Ring, RingCursor, StoreSlot};

@@ -118,10 +118,12 @@ impl<'k> StoreSlot<'k> {
 
 impl Ring {
     /// Declares the barriers of a ring: regions `<name>.full` and `<name>.empty`. `empty_arrivals`
-    /// is the number of arrivals that free a stage.
+    /// is the number of arrivals that free a stage. No other ring has this name.
+    #[track_caller]
     pub fn new(b: &KernelBuilder, name: &str, stages: u32, empty_arrivals: u32) -> Self {
-        let barriers = |which: &str| stage_barriers(b, name, which, stages);
-        let (full, empty) = (barriers("full"), barriers("empty"));
+        b.declare_name("ring", name);
+        let full = stage_barriers(b, name, "full", stages);
+        let empty = stage_barriers(b, name, "empty", stages);
         Ring { stages, full, empty, full_arrivals: 1, empty_arrivals }
     }
 
@@ -258,6 +260,7 @@ impl Ring {
 }
 
 /// The mbarriers of `stages` stages, a region of their own.
+#[track_caller]
 fn stage_barriers(b: &KernelBuilder, name: &str, which: &str, stages: u32) -> RegionId {
     let request = SmemRequest::whole(stages * MBARRIER_BYTES, MBARRIER_BYTES);
     b.region(format!("{name}.{which}"), RegionKind::Mbarrier, request)
@@ -305,6 +308,7 @@ pub struct Relay {
 
 impl Relay {
     /// Declares the barriers, region `<name>.ready`. `warps` warps pass each stage on.
+    #[track_caller]
     pub fn new(b: &KernelBuilder, name: &str, ring: &Ring, warps: u32) -> Self {
         let ready = stage_barriers(b, name, "ready", ring.stages);
         Relay { stages: ring.stages, ready, warps }

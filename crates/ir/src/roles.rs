@@ -42,6 +42,7 @@ impl<'k> Roles<'k> {
         body: impl FnOnce(Val<'k, ty::U32>),
     ) {
         let builder = self.builder;
+        builder.declare_name("role", name);
         let (id, first) = {
             let mut state = builder.state.borrow_mut();
             let first = state.kernel.warpgroups();

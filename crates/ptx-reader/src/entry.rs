@@ -164,6 +164,7 @@ fn visit(instruction: &Instruction, visit: &mut impl FnMut(Register)) {
     fn of(operand: &Operand, visit: &mut impl FnMut(Register)) {
         match operand {
             Operand::Register(register) | Operand::SinkAndPredicate(register) => visit(*register),
+            Operand::Pair(first, second) => [first, second].into_iter().for_each(|own| visit(*own)),
             Operand::List(list) => list.iter().for_each(|operand| of(operand, visit)),
             Operand::Address(base, _) => of(base, visit),
             Operand::TensorAddress(base, list) => {

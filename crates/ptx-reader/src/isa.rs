@@ -96,6 +96,8 @@ pub(crate) fn signature(opcode: &str) -> Option<(Format, Vec<Format>)> {
         "not" | "neg" | "abs" | "ex2" | "rcp" | "sqrt" | "rsqrt" | "lg2" | "tanh" | "sin"
         | "cos" | "brev" => (last, vec![last]),
         "popc" | "clz" => (U32, vec![last]),
+        // The product has twice the bits.
+        "mul" if parts.contains(&"wide") => (Format { bits: 2 * last.bits, ..last }, vec![last; 2]),
         "add" | "sub" | "mul" | "div" | "rem" | "min" | "max" | "and" | "or" | "xor" => {
             (last, vec![last; 2])
         }

@@ -279,7 +279,11 @@ impl Parser {
             };
         }
         if let Some(register) = self.module.register_names.get(&word) {
-            return Ok(Operand::Register(*register));
+            let register = *register;
+            return match self.take_mark('|') {
+                true => Ok(Operand::Pair(register, self.register()?)),
+                false => Ok(Operand::Register(register)),
+            };
         }
         if word.starts_with('%') {
             return Ok(Operand::Special(word));
@@ -288,6 +292,17 @@ impl Parser {
             return Ok(Operand::SymbolSum(word, self.offset()?));
         }
         Ok(Operand::Symbol(word))
+    }
+}
+
+/// A literal with a sign, or none.
+pub(crate) fn literal(text: &str) -> Option<Operand> {
+    match text.strip_prefix('-') {
+        Some(positive) => match number(positive)? {
+            Operand::Integer(value) => Some(Operand::Integer(-value)),
+            _ => None,
+        },
+        None => number(text),
     }
 }
 

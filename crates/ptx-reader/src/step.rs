@@ -85,6 +85,17 @@ impl Walk<'_> {
                 compared.result(self, *register);
                 Ok(())
             }
+            (Expected::Pair(first, second), Operand::Pair(one, two)) => {
+                for (format, register) in [(first, one), (second, two)] {
+                    self.operand(
+                        compared,
+                        &Operand::Register(*register),
+                        &Expected::Result(*format),
+                    )?;
+                }
+                Ok(())
+            }
+            (Expected::Literal(expected), found) if expected == found => Ok(()),
             (Expected::Value(term, format), found) => {
                 let terms = &mut self.matcher.terms;
                 let value = self.machine.source(terms, line, found, *format)?;
@@ -126,6 +137,8 @@ impl Walk<'_> {
             (Expected::Sink, found) => Err(refuse(text(found), "`_`")),
             (Expected::SinkAndPredicate, found) => Err(refuse(text(found), "`_|` and a predicate")),
             (Expected::Result(_), found) => Err(refuse(text(found), "a register")),
+            (Expected::Pair(..), found) => Err(refuse(text(found), "two registers")),
+            (Expected::Literal(expected), found) => Err(refuse(text(found), &text(expected))),
             (Expected::Address(..), found) => Err(refuse(text(found), "an address")),
             (Expected::List(list), found) => {
                 Err(refuse(text(found), &format!("a list of {}", list.len())))

@@ -88,6 +88,7 @@ pub(crate) fn results(instruction: &Instruction) -> Vec<Register> {
     };
     match first {
         Some(Operand::Register(register) | Operand::SinkAndPredicate(register)) => vec![*register],
+        Some(Operand::Pair(first, second)) => vec![*first, *second],
         Some(Operand::List(list)) => {
             let registers = list.iter().filter_map(|operand| match operand {
                 Operand::Register(register) => Some(*register),
@@ -100,19 +101,21 @@ pub(crate) fn results(instruction: &Instruction) -> Vec<Register> {
 }
 
 /// Whether a special register changes while a thread runs.
-fn is_clock(name: &str) -> bool {
+pub(crate) fn is_clock(name: &str) -> bool {
     name.contains("clock") || name.contains("timer")
 }
 
 /// Whether an instruction only computes. A clock and other lanes' values change, so that reading
-/// them has a place.
+/// them has a place. So has every instruction with other operands than those that computations have.
 fn computes(instruction: &Instruction) -> bool {
-    let volatile = instruction
-        .operands
-        .iter()
-        .any(|operand| matches!(operand, Operand::Special(name) if is_clock(name)));
-    let parameter = instruction.opcode.starts_with("ld.param.");
-    !volatile && (parameter || isa::signature(&instruction.opcode).is_some())
+    let Instruction { opcode, operands, .. } = instruction;
+    let has_place = |operand: &Operand| match operand {
+        Operand::Special(name) => is_clock(name),
+        operand => matches!(operand, Operand::Pair(..)),
+    };
+    let signature = isa::signature(opcode);
+    let is_computation = signature.is_some_and(|(_, sources)| operands.len() == sources.len() + 1);
+    !operands.iter().any(has_place) && (opcode.starts_with("ld.param.") || is_computation)
 }
 
 /// The tree of a body, which must end with `ret`.

@@ -32,6 +32,8 @@ pub(crate) enum Operand {
     Sink,
     /// `_|%p`, of which only the predicate is wanted.
     SinkAndPredicate(Register),
+    /// `%r0|%p0`: two results.
+    Pair(Register, Register),
 }
 
 /// An instruction.
@@ -120,6 +122,9 @@ impl Module {
             }
             Operand::Sink => "_".to_owned(),
             Operand::SinkAndPredicate(register) => format!("_|{}", self.name(*register)),
+            Operand::Pair(first, second) => {
+                format!("{}|{}", self.name(*first), self.name(*second))
+            }
         }
     }
 }

@@ -372,6 +372,7 @@ impl<'k> Emitter<'k> {
             Op::FenceMapRelease(scope) => self.fence_map_release(inst, *scope),
             Op::FenceMapAcquire(scope) => self.fence_map_acquire(inst, *scope),
             Op::Sleep => self.sleep(inst),
+            Op::Custom(instruction) => self.custom(inst, instruction),
             Op::Trap => self.plain(inst, "trap"),
             // The emulator prints.
             Op::Print => Ok(()),

@@ -9,6 +9,7 @@ mod barrier;
 mod collective;
 mod control;
 mod cubin;
+mod custom;
 mod element;
 mod emitter;
 mod entry;

@@ -6,6 +6,7 @@ mod atomics;
 mod barriers;
 mod conformance;
 mod copies;
+mod custom;
 mod dekker;
 mod dependency;
 mod elements;

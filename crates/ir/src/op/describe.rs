@@ -24,9 +24,28 @@ pub(crate) enum Slot {
     Any,
 }
 
-impl From<Type> for Slot {
-    fn from(ty: Type) -> Slot {
-        Slot::Is(ty)
+/// What the table writes for operands or results.
+pub(super) trait Slots {
+    fn add_to(self, slots: &mut Vec<Slot>);
+}
+
+impl Slots for Slot {
+    fn add_to(self, slots: &mut Vec<Slot>) {
+        slots.push(self);
+    }
+}
+
+/// One value.
+impl Slots for Type {
+    fn add_to(self, slots: &mut Vec<Slot>) {
+        slots.push(Slot::Is(self));
+    }
+}
+
+/// A value of each type.
+impl Slots for &[Type] {
+    fn add_to(self, slots: &mut Vec<Slot>) {
+        slots.extend(self.iter().copied().map(Slot::Is));
     }
 }
 
@@ -100,7 +119,7 @@ pub enum Control {
 }
 
 /// A set of threads that do the same or hold the same. A later set is smaller.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Threads {
     /// All threads of the CTA.
     Cta,

@@ -1,5 +1,7 @@
 //! What the table says of an operation.
 
+use std::borrow::Cow;
+
 use super::attributes::{BinaryOp, CompareOp, UnaryOp};
 use super::describe::{Effect, Threads, Uniformity};
 use super::form::{Entity, Item};
@@ -51,7 +53,7 @@ impl Op {
         items
             .filter_map(|item| match item {
                 Item::Entity(entity) => Some(entity),
-                Item::Key(..) | Item::Number(_) => None,
+                Item::Key(..) | Item::Number(_) | Item::Text(..) => None,
             })
             .collect()
     }
@@ -72,6 +74,10 @@ impl Op {
 
     /// The first word of the name: see [`mnemonics`](Self::mnemonics).
     pub fn mnemonic(&self) -> &'static str {
-        self.form().words.first().copied().unwrap_or_default()
+        match self.form().words.first() {
+            Some(Cow::Borrowed(word)) => word,
+            // Only the names of custom instructions are owned, and they come second.
+            Some(Cow::Owned(_)) | None => "",
+        }
     }
 }

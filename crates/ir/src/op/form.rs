@@ -1,5 +1,7 @@
 //! Attributes in the text form: dotted words behind the operation's own, and items in brackets.
 
+use std::borrow::Cow;
+
 use super::attributes::{ASource, Access, DescriptorLayout, OperandMajor, Wgmma};
 use crate::named::Named;
 use crate::types::EntityId;
@@ -19,7 +21,7 @@ pub enum Entity {
 }
 
 /// One entry in brackets.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Item {
     /// `key=7`.
     Key(&'static str, u32),
@@ -27,6 +29,8 @@ pub(crate) enum Item {
     Entity(Entity),
     /// `7`.
     Number(u32),
+    /// `key="text"`.
+    Text(&'static str, String),
 }
 
 impl std::fmt::Display for Item {
@@ -38,6 +42,7 @@ impl std::fmt::Display for Item {
             Item::Entity(Entity::Accumulator(id)) => write!(f, "{id}"),
             Item::Entity(Entity::Role(id)) => write!(f, "{id}"),
             Item::Number(value) => write!(f, "{value}"),
+            Item::Text(key, text) => write!(f, "{key}={}", crate::text::quoted(text)),
         }
     }
 }
@@ -45,18 +50,33 @@ impl std::fmt::Display for Item {
 /// The text of an operation and its attributes. A constant's value follows behind it.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Form {
-    pub(crate) words: Vec<&'static str>,
+    pub(crate) words: Vec<Cow<'static, str>>,
     pub(crate) items: Vec<Item>,
+}
+
+impl Form {
+    fn word(&mut self, word: &'static str) {
+        self.words.push(word.into());
+    }
+
+    /// Adds an entry that is a text.
+    pub(super) fn text(&mut self, key: &'static str, text: String) {
+        self.items.push(Item::Text(key, text));
+    }
 }
 
 /// What attributes are read from, in the order in which they are written.
 pub(crate) trait Source {
     /// The next word, if it names one of the values.
     fn word<T: Named>(&mut self) -> Option<T>;
+    /// The next word, whatever it is.
+    fn identifier(&mut self) -> Option<String>;
     /// Whether the next word is this one, which then counts as read.
     fn flag(&mut self, word: &'static str) -> bool;
     /// The next item, if it has this key.
     fn key(&mut self, key: &'static str) -> Option<u32>;
+    /// The next item, if it is a text with this key.
+    fn text(&mut self, key: &'static str) -> Option<String>;
     /// The next item, if it is a number alone.
     fn number(&mut self) -> Option<u32>;
     /// The next item, if it is such an entity.
@@ -72,7 +92,7 @@ pub(crate) trait Attribute: Sized {
 /// A word.
 impl<T: Named> Attribute for T {
     fn write(&self, _: &'static str, form: &mut Form) {
-        form.words.push(self.text());
+        form.word(self.text());
     }
 
     fn read(_: &'static str, source: &mut impl Source) -> Option<T> {
@@ -83,7 +103,9 @@ impl<T: Named> Attribute for T {
 /// A word that is there or not.
 impl Attribute for bool {
     fn write(&self, name: &'static str, form: &mut Form) {
-        form.words.extend(self.then_some(name));
+        if *self {
+            form.word(name);
+        }
     }
 
     fn read(name: &'static str, source: &mut impl Source) -> Option<bool> {
@@ -111,7 +133,7 @@ impl Attribute for u32 {
 /// The word is the type. The parser reads the value that follows.
 impl Attribute for Constant {
     fn write(&self, _: &'static str, form: &mut Form) {
-        form.words.push(self.ty().name());
+        form.word(self.ty().name());
     }
 
     fn read(_: &'static str, _: &mut impl Source) -> Option<Constant> {

@@ -12,7 +12,7 @@ macro_rules! operations {
         => $text:literal,
         ( $($operand:expr),* ) -> ( $($result:expr),* ),
         $effect:expr,
-        $threads:ident
+        $threads:expr
         $(, $uniformity:expr)?;
     )*) => {
         /// An operation and its attributes. The types under each are those of its operands and
@@ -47,7 +47,7 @@ macro_rules! operations {
                 let mut form = Form::default();
                 match self {$(
                     Op::$name $(( $($field),* ))? $({ $($named),* })? => {
-                        form.words.extend((!$text.is_empty()).then_some($text));
+                        form.words.extend((!$text.is_empty()).then_some($text.into()));
                         $($($field.write(stringify!($field), &mut form);)*)?
                         $($($named.write(stringify!($named), &mut form);)*)?
                     }
@@ -56,12 +56,20 @@ macro_rules! operations {
             }
 
             /// The types of its operands and results.
-            #[allow(unused_variables)]
+            #[allow(unused_variables, unused_mut)]
             pub(crate) fn signature(&self) -> Signature {
                 match self {$(
                     Op::$name $(( $($field),* ))? $({ $($named),* })? => Signature {
-                        operands: vec![$(Slot::from($operand)),*],
-                        results: vec![$(Slot::from($result)),*],
+                        operands: {
+                            let mut slots = vec![];
+                            $(Slots::add_to($operand, &mut slots);)*
+                            slots
+                        },
+                        results: {
+                            let mut slots = vec![];
+                            $(Slots::add_to($result, &mut slots);)*
+                            slots
+                        },
                     },
                 )*}
             }
@@ -77,7 +85,7 @@ macro_rules! operations {
         #[allow(unused_variables)]
         pub(super) fn executed_by(op: &Op) -> Threads {
             match op {$(
-                Op::$name $(( $($field),* ))? $({ $($named),* })? => Threads::$threads,
+                Op::$name $(( $($field),* ))? $({ $($named),* })? => $threads,
             )*}
         }
 

@@ -6,7 +6,7 @@ use super::attributes::{
     ASource, Access, BinaryOp, DescriptorLayout, OperandMajor, Order, Space, Wgmma,
 };
 use crate::named::alternatives;
-use crate::{Element, Type, WarpMma};
+use crate::{CustomInstruction, Element, Type, WarpMma};
 
 /// An attribute outside of the range that the instruction has.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -23,7 +23,7 @@ pub struct AttributeError {
 /// Collects the errors of an operation.
 pub(super) type Errors = Vec<AttributeError>;
 
-fn refuse(
+pub(super) fn refuse(
     errors: &mut Errors,
     attribute: &'static str,
     value: impl Display,
@@ -208,4 +208,9 @@ pub(super) fn wgmma(wgmma: &Wgmma, errors: &mut Errors) {
 /// One instruction that exists.
 pub(super) fn warp_mma(mma: &WarpMma, errors: &mut Errors) {
     OneOf(&WarpMma::ALL).check("shape", mma, errors);
+}
+
+/// A description that is one instruction.
+pub(super) fn custom(instruction: &CustomInstruction, errors: &mut Errors) {
+    instruction.check(errors);
 }

@@ -8,17 +8,20 @@
 //! every operation.
 
 mod attributes;
+mod custom;
 mod describe;
 mod facts;
 mod form;
 mod generate;
 mod limits;
 mod table;
+mod template;
 
 pub use attributes::{
     ASource, Access, AtomicOp, BinaryOp, CompareOp, DescriptorLayout, Half, OperandMajor, Order,
     ProxyFence, ReductionOp, RegisterChange, Scope, Shuffle, Space, Special, UnaryOp, Vote, Wgmma,
 };
+pub use custom::{CustomEffect, CustomEmulation, CustomInstruction, EmulateLane, EmulateWarp};
 pub use describe::{BulkEffect, Control, Effect, Threads, Uniformity, WgmmaEffect};
 pub(crate) use describe::{Signature, Slot};
 pub use form::Entity;
@@ -26,3 +29,4 @@ pub(crate) use form::{Form, Source};
 pub use limits::AttributeError;
 pub use table::Op;
 pub(crate) use table::{TEXTS, readers};
+pub use template::{Template, TemplateOperand};

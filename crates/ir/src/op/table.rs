@@ -18,16 +18,19 @@ use super::attributes::{
     RegisterChange, Scope, Shuffle, Space, Special, UnaryOp, Vote, Wgmma,
 };
 use super::describe::{
-    ARITHMETIC, BITS_32, BulkEffect, Control, Effect, FLOATS, Signature, Slot, Threads, UNSIGNED,
-    Uniformity, WgmmaEffect, bits_of, converts_to, many, optional, reduced,
+    ARITHMETIC, BITS_32, BulkEffect, Control, Effect, FLOATS, Signature, Slot, Slots, Threads,
+    UNSIGNED, Uniformity, WgmmaEffect, bits_of, converts_to, many, optional, reduced,
 };
 use super::form::{Attribute, Form, Source};
 use super::generate::operations;
 use super::limits::{self, Errors, Limit};
-use crate::{AccId, Constant, Element, ParamId, RegionId, RoleId, Type, WarpMma};
+use crate::{
+    AccId, Constant, CustomInstruction, Element, ParamId, RegionId, RoleId, Type, WarpMma,
+};
 
 use Effect::{Acts, Pure, Reads, ReadsAccumulator, WritesAccumulator};
 use Slot::{Any, Carried, T};
+use Threads::{Thread, Warp, Warpgroup};
 use Type::{B32, Bool, ClusterSmem, Descriptor, F32, MapPtr, Smem, U32, U64};
 
 operations! {
@@ -495,6 +498,13 @@ operations! {
             many(mma.accumulator, mma.c_values())
         ) -> (many(mma.accumulator, mma.c_values())),
         Reads, Warp;
+
+    // What the language lacks
+
+    /// An instruction that its author describes: see [`Instruction`](crate::Instruction).
+    Custom(instruction: CustomInstruction where limits::custom) => "custom",
+        (instruction.operands()) -> (instruction.results()), instruction.effect(),
+        instruction.threads(), instruction.uniformity();
 
     // For those who look for faults
 

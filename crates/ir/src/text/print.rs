@@ -191,7 +191,7 @@ fn note_params(block: &Block, defined: &mut [bool]) {
 }
 
 /// The text in double quotes. Quotes, backslashes and control characters are escaped as in Rust.
-fn quoted(text: &str) -> String {
+pub(crate) fn quoted(text: &str) -> String {
     let mut out = String::from('"');
     for c in text.chars() {
         match c {

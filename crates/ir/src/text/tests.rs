@@ -43,6 +43,19 @@ impl Source for Choices {
         Some(self.of(T::VALUES))
     }
 
+    fn identifier(&mut self) -> Option<String> {
+        Some(format!("own_{}", self.below(9)))
+    }
+
+    fn text(&mut self, key: &'static str) -> Option<String> {
+        Some(match key {
+            "ptx" => self.of(&["lop3.b32 $r0, $0, 1", "a \"quoted\" \\ text\n", ""]).to_owned(),
+            _ => {
+                (0..self.below(3)).map(|_| self.of(&Type::ALL).name()).collect::<Vec<_>>().join(" ")
+            }
+        })
+    }
+
     fn flag(&mut self, _: &'static str) -> bool {
         Choices::flag(self)
     }

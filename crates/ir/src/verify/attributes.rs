@@ -175,6 +175,7 @@ impl<'k> Check<'_, 'k> {
             | Op::FenceMapRelease(_)
             | Op::FenceMapAcquire(_)
             | Op::Sleep
+            | Op::Custom(_)
             | Op::Trap
             | Op::Print
             | Op::BarrierSync { .. }

@@ -2,4 +2,5 @@
 
 mod accumulators;
 mod barriers;
+mod names;
 mod rings;

@@ -16,6 +16,7 @@
 //! - It waits in a loop until an instruction gives true: [`Rule::Wait`].
 //! - Everything else is for `walk.rs`: accumulators as registers, and control flow.
 
+mod custom;
 mod elements;
 mod lanes;
 mod names;
@@ -25,6 +26,7 @@ mod values;
 use pgemm_ir::{AccId, Kernel, Op, ProxyFence, RegisterChange, Special, Type, Vote};
 
 use crate::isa::{B32, B64, F32, F64, Format, PREDICATE};
+use crate::syntax::Operand;
 use crate::terms::{Term, Terms};
 
 /// What an operation is in PTX.
@@ -69,6 +71,10 @@ pub(crate) enum Expected {
     Number(u64),
     /// A list in braces.
     List(Vec<Expected>),
+    /// Two registers that take the next results.
+    Pair(Format, Format),
+    /// This operand.
+    Literal(Operand),
     /// `[map, {coordinates}]`.
     Box(Term, Vec<Term>),
     /// All registers of an accumulator group, and whether their contents are ignored.
@@ -300,6 +306,7 @@ pub(crate) fn rule(op: &Op, x: &mut Context<'_>) -> Rule {
             let opcode = format!("fence.proxy.tensormap::generic.acquire.{}", names::scope(*scope));
             step(opcode, [x.address(0), Number(128)])
         }
+        Op::Custom(instruction) => custom::rule(x, instruction),
         Op::Trap => step("trap", []),
         // Only the emulator prints.
         Op::Print => Rule::Values(vec![]),

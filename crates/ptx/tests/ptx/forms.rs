@@ -6,10 +6,11 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 
 use pgemm_ir::{
-    ASource, AccId, Access, Accumulator, AtomicOp, BinaryOp, CompareOp, Constant, DescriptorLayout,
-    Element, Half, Kernel, Op, OperandMajor, Order, ParamId, ParamKind, ProxyFence, ReductionOp,
-    RegionId, RegisterChange, Rule, Scope, Shuffle, Space, Special, SwizzleMode, TensorMapSpec,
-    Type, UnaryOp, ValueId, VerifyError, Vote, WarpMma, Wgmma, verify,
+    ASource, AccId, Access, Accumulator, AtomicOp, BinaryOp, CompareOp, Constant,
+    CustomInstruction, CustomValues, DescriptorLayout, Element, Half, Instruction, Kernel, Op,
+    OperandMajor, Order, ParamId, ParamKind, ProxyFence, ReductionOp, RegionId, RegisterChange,
+    Rule, Scope, Shuffle, Space, Special, SwizzleMode, TensorMapSpec, Type, UnaryOp, ValueId,
+    VerifyError, Vote, WarpMma, Wgmma, verify,
 };
 use pgemm_ptx::emit;
 use pgemm_ptx_reader::compare;
@@ -150,8 +151,41 @@ fn operations() -> Vec<Op> {
         }
     }
     ops.extend(wgmmas());
+    ops.extend(customs().into_iter().map(Op::Custom));
     ops.retain(|op| op.attribute_errors().is_empty());
     ops
+}
+
+/// Instructions that the language lacks, with every kind of operand of a template.
+fn customs() -> Vec<CustomInstruction> {
+    use pgemm_ir::ty::{B32, Bool, F32, S32, Smem, U32, U64};
+
+    fn own<A: CustomValues, R: CustomValues>(name: &str, ptx: &str) -> Instruction<A, R> {
+        Instruction::new(name, ptx)
+    }
+    let matching = own::<U32, (U32, Bool)>("match_all", "match.all.sync.b32 $r0|$r1, $0, -1");
+    let shuffle = "shfl.sync.bfly.b32 $r0|$r1, $0, $1, 0x1f, 0xffffffff";
+    let pair = "ld.shared.v2.f32 {$r1, $r0}, [$0+8]";
+    vec![
+        own::<(U32, U32, U32), U32>("majority", "lop3.b32 $r0, $0, $1, $2, 0xe8")
+            .description()
+            .clone(),
+        // These are computations that the reader knows of other operations too.
+        own::<(U32, U32), U64>("wide", "mul.wide.u32 $r0, $1, $0").description().clone(),
+        own::<F32, F32>("twice", "fma.rz.f32 $r0, $0, 0f40000000, $0").description().clone(),
+        own::<S32, S32>("field", "bfe.s32 $r0, $0, 4, 8").description().clone(),
+        own::<(), U32>("lanes_below", "mov.u32 $r0, %lanemask_lt").reads().description().clone(),
+        own::<(), U64>("cycles", "mov.u64 $r0, %clock64").reads().description().clone(),
+        matching.reads().by_warp().description().clone(),
+        own::<(B32, U32), (B32, Bool)>("butterfly", shuffle)
+            .reads()
+            .by_warp()
+            .description()
+            .clone(),
+        own::<Smem, (F32, F32)>("pair", pair).reads().description().clone(),
+        own::<U64, ()>("discard", "discard.global.L2 [$0], 128").acts().description().clone(),
+        own::<(), ()>("spin", "fence.proxy.alias").acts().description().clone(),
+    ]
 }
 
 /// Every pair of types, accumulator and place of the operands at one width.
@@ -273,6 +307,7 @@ fn form(op: &Op, t: Type) -> Option<Form> {
             let sums = many(mma.accumulator, mma.c_values());
             ([operands, sums.clone()].concat(), sums)
         }
+        Op::Custom(own) => (own.operands().to_vec(), own.results().to_vec()),
         Op::FenceMbarrierInit
         | Op::FenceProxy(_)
         | Op::Fence(..)

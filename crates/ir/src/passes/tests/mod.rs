@@ -351,3 +351,21 @@ fn doubles_are_neither_reordered_nor_taken_for_numbers() {
     assert_eq!(optimised.matches("= add").count(), 2, "{optimised}");
     assert!(optimised.contains("= eq"), "{optimised}");
 }
+
+#[test]
+fn custom_instructions_are_merged_and_dropped_only_if_they_are_pure() {
+    let custom = |number: u32, effect: &str| {
+        format!(
+            "%{number}: u32 = custom.own.{effect}[ptx=\"own $r0, $0\", operands=\"u32\", \
+             results=\"u32\"] %0\n"
+        )
+    };
+    for (effect, left) in [("pure", 1), ("reads", 3)] {
+        let body = [2, 3, 4].map(|number| custom(number, effect)).concat();
+        let kernel = expression(&format!("{body}%5: u32 = add %2, %3"), "u32", "%5");
+        let kernel = optimise(kernel).unwrap();
+        let mut found = 0;
+        kernel.visit(&mut |inst| found += usize::from(matches!(inst.op, Op::Custom(_))));
+        assert_eq!(found, left, "{effect}");
+    }
+}

@@ -40,6 +40,10 @@ impl<'t> Parser<'t> {
         let Token::Word(word) = self.peek() else { return Ok(Item::Number(self.number()?)) };
         self.position += 1;
         if self.accept('=') {
+            if let Token::Text(text) = self.peek() {
+                self.position += 1;
+                return Ok(Item::Text(word, text));
+            }
             return Ok(Item::Key(word, self.number()?));
         }
         let prefix = word.trim_end_matches(|c: char| c.is_ascii_digit());
@@ -87,6 +91,8 @@ enum Item<'t> {
     Entity(&'t str, u32),
     /// `7`.
     Number(u32),
+    /// `key="text"`.
+    Text(&'t str, &'t str),
 }
 
 /// The operation with these words and items; `None` where there is none. `const` is read apart.
@@ -127,6 +133,12 @@ impl Source for Attributes<'_> {
         Some(found)
     }
 
+    fn identifier(&mut self) -> Option<String> {
+        let (first, rest) = self.words.split_first()?;
+        self.words = rest;
+        Some((*first).to_owned())
+    }
+
     fn flag(&mut self, word: &'static str) -> bool {
         match self.words.split_first() {
             Some((first, rest)) if *first == word => {
@@ -140,6 +152,13 @@ impl Source for Attributes<'_> {
     fn key(&mut self, key: &'static str) -> Option<u32> {
         self.item(|item| match item {
             Item::Key(found, value) if found == key => Some(value),
+            _ => None,
+        })
+    }
+
+    fn text(&mut self, key: &'static str) -> Option<String> {
+        self.item(|item| match item {
+            Item::Text(found, text) if found == key => Some(text.to_owned()),
             _ => None,
         })
     }

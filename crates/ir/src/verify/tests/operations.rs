@@ -384,3 +384,39 @@ fn uses_of_regions() {
     rejects(&barrier(32), "no mbarrier at byte 32");
     rejects(&barrier(12), "8 bytes apart");
 }
+
+#[test]
+fn custom_instructions() {
+    let two = "%0: u32 = const.u32 1\n%1: u32 = const.u32 2\n";
+    let accepts = |inst: &str| accepts(&simple(&format!("{two}{inst}")));
+    let rejects = |inst: &str, words: &str| {
+        rejects(&simple(&format!("{two}{inst}")), Rule::Attributes, words)
+    };
+    let pure = |ptx: &str| {
+        format!(
+            "%2: u32 = custom.own.pure[ptx=\"{ptx}\", operands=\"u32 u32\", results=\"u32\"] %0, %1"
+        )
+    };
+    accepts(&pure("lop3.b32 $r0, $0, $1, 7, 0xe8"));
+    accepts(&pure("x.b32 $r0, {$0, $0}, $1"));
+    rejects(&pure("lop3.b32 $r0, $0, 7"), "use $1, which the instruction takes");
+    rejects(&pure("lop3.b32 $r0, $0, $1, $2"), "no $2: it has 2 operands and 1 results");
+    rejects(&pure("lop3.b32 $0, $1"), "use $r0 once");
+    rejects(&pure("lop3.b32 $0, $r0, $1"), "all results as the first operand");
+    rejects(&pure("lop3.b32 $r0, [$0], $1"), "u64 or smem for the address $0, which is u32");
+    rejects(&pure("lop3.b32 $r0, $0, $1; ret"), "',' before '; ret'");
+    rejects(&pure("ret"), "another instruction than ret");
+    let other = |from: &str, to: &str| pure("x $r0, $0, $1").replace(from, to);
+    accepts(&other(".pure", ".acts.uniform.cta"));
+    rejects(&other(".own", ".Own"), "name is \"Own\"");
+    rejects(&other(".pure", ".pure.warp"), "effect is pure: use reads or acts");
+    let none = "custom.own.reads[ptx=\"x\", operands=\"\", results=\"\"]";
+    rejects(none, "use acts, since it has no results");
+    let map = "%2: desc = custom.own.pure[ptx=\"x $r0\", operands=\"\", results=\"desc\"]";
+    rejects(map, "result is desc: use bool, u32");
+    super::rejects(
+        &simple(&format!("{two}{}", other("operands=\"u32 u32\"", "operands=\"u32 f32\""))),
+        Rule::Types,
+        "(u32, u32) -> (u32) does not match custom.own.pure, which is (u32, f32) -> (u32)",
+    );
+}
