@@ -5,6 +5,7 @@
 mod arithmetic;
 mod case;
 mod custom;
+mod debug;
 mod functions;
 mod lanes;
 mod memory;
@@ -19,6 +20,7 @@ pub fn cases() -> Vec<Case> {
     [
         arithmetic::cases(),
         custom::cases(),
+        debug::cases(),
         functions::cases(),
         lanes::cases(),
         memory::cases(),

@@ -177,6 +177,9 @@ impl Emulator<'_> {
                 warp.set(dest, lane, bits(data));
             }
         }
+        if access.space == Space::Shared {
+            self.count_wavefronts(at, &addresses, bytes, false);
+        }
         if access.space == Space::Shared && !strong {
             let uniform = warp.scalar(program, address).is_some();
             let lanes = |lane: usize| if uniform { warp.active } else { 1 << lane };
@@ -215,6 +218,9 @@ impl Emulator<'_> {
             }
         }
         self.observe(warp, at, access.space, &addresses, bytes, true, strong, what)?;
+        if access.space == Space::Shared {
+            self.count_wavefronts(at, &addresses, bytes, false);
+        }
         if access.space == Space::Shared && !strong {
             let accesses = addresses.iter().map(|&(lane, to)| (1 << lane, to));
             self.observe_lanes(warp, at, accesses, bytes, true, what)?;

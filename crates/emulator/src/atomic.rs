@@ -26,8 +26,8 @@ impl Emulator<'_> {
         if space == Space::Global {
             self.after_dependency(program, warp, at, what)?;
         }
-        for lane in warp.active_lanes() {
-            let to = warp.get(program, address, lane);
+        let addresses = Addresses::active(program, warp, address);
+        for &(lane, to) in &*addresses {
             match space {
                 Space::Global => {
                     self.global_place(to, bytes, true, at, what)?;
@@ -52,6 +52,9 @@ impl Emulator<'_> {
             self.set_word_at(at, space, to, &new.to_le_bytes()[..bytes as usize]);
             warp.set(dest, lane, old);
             self.publish(warp, at, access, to, true);
+        }
+        if space == Space::Shared {
+            self.count_wavefronts(at, &addresses, bytes, true);
         }
         self.words_changed();
         warp.unfenced_lanes |= warp.active;

@@ -7,6 +7,7 @@
 mod access;
 mod accumulator;
 mod atomic;
+mod banks;
 mod barrier;
 mod bulk;
 mod clock;
@@ -63,6 +64,7 @@ mod warp_mma;
 mod warpgroup;
 mod wgmma;
 
+pub use banks::SharedAccesses;
 pub use error::SetupError;
 pub use host::{Host, HostStep, HostView, Released};
 pub use machine::Emulator;

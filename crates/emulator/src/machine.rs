@@ -6,6 +6,7 @@ use std::rc::Rc;
 
 use pgemm_ir::Kernel;
 
+use crate::banks::Count;
 use crate::flight::Flight;
 use crate::host::{HostActor, NextLaunch};
 use crate::memory::Memory;
@@ -67,6 +68,8 @@ pub struct Emulator<'a> {
     pub(crate) global_shadow: GlobalShadows,
     pub(crate) published: Publications,
     pub(crate) tables: OperandTables,
+    /// By location: what accesses to shared memory have taken.
+    pub(crate) wavefronts: Vec<Count>,
     pub(crate) statistics: Statistics,
 }
 

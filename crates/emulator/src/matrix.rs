@@ -44,6 +44,7 @@ impl Emulator<'_> {
         let what = "loads matrices";
         let rows = self.matrix_rows(program, warp, at, address, dests.len(), what)?;
         self.observe(warp, at, Space::Shared, &rows, MATRIX_ROW_BYTES, false, false, what)?;
+        self.count_wavefronts(at, &rows, MATRIX_ROW_BYTES, false);
         let smem = &self.cluster(at.id.slot).ctas[at.id.rank].smem;
         for (matrix, &dest) in dests.iter().enumerate() {
             for lane in 0..LANES {
@@ -71,6 +72,7 @@ impl Emulator<'_> {
         let what = "stores matrices";
         let rows = self.matrix_rows(program, warp, at, address, values.len(), what)?;
         self.observe(warp, at, Space::Shared, &rows, MATRIX_ROW_BYTES, true, false, what)?;
+        self.count_wavefronts(at, &rows, MATRIX_ROW_BYTES, false);
         let smem = &mut self.cluster_mut(at.id.slot).ctas[at.id.rank].smem;
         for (matrix, &value) in values.iter().enumerate() {
             for lane in 0..LANES {

@@ -4,6 +4,7 @@ use std::fmt;
 
 use pgemm_ir::Location;
 
+use crate::banks::SharedAccesses;
 use crate::schedule::Schedule;
 
 /// The kind of a fault.
@@ -220,9 +221,22 @@ pub struct Statistics {
     pub host_turns: u64,
     /// Most clusters resident at once.
     pub resident_clusters: u32,
+    /// The lines that access shared memory, in the order of files and lines.
+    /// [`bank_conflicts`](Self::bank_conflicts) gives those that could be faster.
+    pub shared_accesses: Vec<SharedAccesses>,
     /// What the kernel has printed, one line for each warp that printed. The number of lines is
     /// limited.
     pub printed: Vec<String>,
     /// The choices of the schedule, for a replay.
     pub choices: Vec<u32>,
+}
+
+impl Statistics {
+    /// The lines whose accesses to shared memory have bank conflicts, the worst first.
+    pub fn bank_conflicts(&self) -> Vec<&SharedAccesses> {
+        let mut lines: Vec<&SharedAccesses> =
+            self.shared_accesses.iter().filter(|line| line.conflicts() > 0).collect();
+        lines.sort_by_key(|line| std::cmp::Reverse(line.conflicts()));
+        lines
+    }
 }

@@ -79,6 +79,7 @@ impl<'a> Emulator<'a> {
             global_shadow: GlobalShadows::default(),
             published: Publications::new(),
             tables: OperandTables::default(),
+            wavefronts: Vec::new(),
             statistics: Statistics { launches: 1, ..Statistics::default() },
         })
     }
@@ -96,6 +97,7 @@ impl<'a> Emulator<'a> {
     pub fn run(mut self) -> Result<Statistics, Box<Report>> {
         match self.run_to_end() {
             Ok(()) => {
+                self.statistics.shared_accesses = self.shared_accesses();
                 self.statistics.choices = self.scheduler.into_choices();
                 Ok(self.statistics)
             }

@@ -111,3 +111,30 @@ fn assertions_and_prints_name_their_line() {
     let half = ": half = 16 in lane 0, 16.5 in lane 1 (cluster 0 CTA 0 warp 1)";
     assert!(second.ends_with(half), "{second}");
 }
+
+#[test]
+fn bank_conflicts_are_counted_by_line() {
+    let line = line!();
+    let kernel = crowd(|b| {
+        let region =
+            b.region("tile", RegionKind::Data(Element::F32), SmemRequest::whole(36864, 16));
+        let (tile, thread) = (b.smem_address(region), b.special(Special::Thread));
+        b.store_shared(tile.offset(thread * 4 + 32768), [thread]);
+        b.store_shared(tile.offset(thread * 32), [thread]);
+    });
+    let launch = Launch { grid: [1, 1, 1], arguments: vec![] };
+    let mut memory = Memory::new();
+    let emulator = Emulator::new(&kernel, &launch, &mut memory, Options::default()).unwrap();
+    let statistics = emulator.run().unwrap();
+    // Each of 32 warps stores once in a line. Eight lanes of the second store share a bank.
+    let counts: Vec<_> = statistics
+        .shared_accesses
+        .iter()
+        .map(|own| (own.line, own.accesses, own.wavefronts, own.ideal))
+        .collect();
+    assert_eq!(counts, [(line + 5, 32, 32, 32), (line + 6, 32, 256, 32)]);
+    let [worst] = statistics.bank_conflicts()[..] else { panic!("one line has conflicts") };
+    let text = worst.to_string();
+    let end = ": 32 accesses to shared memory take 256 wavefronts, and 32 without bank conflicts";
+    assert!(text.contains("reports.rs:") && text.ends_with(end), "{text}");
+}
