@@ -127,12 +127,12 @@ impl KernelBuilder {
             state.names.insert((what, name.to_owned()), caller)
         };
         if let Some(first) = first {
-            let first = Location {
+            let first = Box::new(Location {
                 file: first.file().to_owned(),
                 line: first.line(),
                 column: first.column(),
                 scopes: vec![],
-            };
+            });
             self.fail(|location| BuildError::NameTaken {
                 location,
                 what,

@@ -114,7 +114,7 @@ pub enum BuildError {
         /// The name of both.
         name: String,
         /// Place of the first declaration.
-        first: Location,
+        first: Box<Location>,
     },
     /// Roles were never declared, so the kernel has no threads.
     #[error("kernel {name} declares no warp roles: call warp_roles once")]

@@ -256,7 +256,7 @@ impl CustomInstruction {
             refuse(format!("${index}, which the instruction takes"));
         } else if let Some(index) = result_uses.iter().position(|uses| *uses != 1) {
             refuse(format!("$r{index} once"));
-        } else if !results.is_empty() != template.begins_with_results()
+        } else if results.is_empty() == template.begins_with_results()
             || template.operands.iter().skip(1).any(TemplateOperand::has_results)
         {
             refuse("all results as the first operand, or a list, and other operands behind".into());
