@@ -3,6 +3,7 @@
 //! The tests in `tests/device` run on the emulated device too.
 
 mod behind;
+mod boxes;
 mod budget;
 #[path = "../device/check.rs"]
 mod check;
