@@ -3,6 +3,7 @@
 //! [`Program`](persistent_gemm::program::Program). The tests run every kernel in the emulator, and
 //! the hardware tests run them on a GPU and time them.
 
+pub mod attention;
 pub mod histogram;
 pub mod norm;
 pub mod rows;
