@@ -40,7 +40,7 @@ const PATTERN: u32 = 8 * PART_ROW;
 impl Attention {
     /// Tiles that were the fastest on an H200.
     pub fn new(head_dim: u32, causal: bool) -> Attention {
-        let (warpgroups, keys) = if head_dim == 64 { (3, 128) } else { (2, 128) };
+        let (warpgroups, keys) = if head_dim == 64 { (3, 128) } else { (2, 176) };
         Attention { head_dim, causal, warpgroups, keys }
     }
 
