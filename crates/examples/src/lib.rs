@@ -4,7 +4,9 @@
 //! the hardware tests run them on a GPU and time them.
 
 pub mod attention;
+pub mod gemm;
 pub mod histogram;
 pub mod norm;
 pub mod rows;
 pub mod softmax;
+pub mod top_k;
