@@ -3,7 +3,10 @@
 //! [`Program`](persistent_gemm::program::Program). The tests run every kernel in the emulator, and
 //! the hardware tests run them on a GPU and time them.
 
+pub mod attention;
+pub mod gemm;
 pub mod histogram;
 pub mod norm;
 pub mod rows;
 pub mod softmax;
+pub mod top_k;

@@ -4,10 +4,13 @@
 mod clean;
 
 use half::bf16;
-use persistent_gemm::program::{Emulation, Program};
+use persistent_gemm::language::{Element, TensorMapArgument};
+use persistent_gemm::program::{Arguments, Emulation, Program};
+use pgemm_examples::gemm::{PING_PONG_TILE, TILE, gemm, ping_pong};
 use pgemm_examples::histogram::{BINS, histogram};
 use pgemm_examples::norm::rms_norm;
 use pgemm_examples::softmax::softmax;
+use pgemm_examples::top_k::top_k;
 
 /// Numbers between -4 and 4.
 fn numbers(count: usize) -> Vec<bf16> {
@@ -59,7 +62,12 @@ fn assemblers_take_them_without_spills() {
         .into_iter()
         .chain([8192])
         .flat_map(|columns| [softmax(columns as u32).unwrap(), rms_norm(columns as u32).unwrap()]);
-    let kernels = programs.chain([histogram().unwrap()]).map(|program| program.kernel().clone());
+    let selections = [(8, 8), (256, 8), (4096, 32), (8192, 128)];
+    let selections = selections.map(|(columns, k)| top_k(columns, k).unwrap());
+    let kernels = programs
+        .chain([histogram().unwrap()])
+        .chain(selections)
+        .map(|program| program.kernel().clone());
     clean::assert_clean(&clean::assemblers(), kernels);
 }
 
@@ -108,4 +116,91 @@ fn histogram_of_bytes() {
     let mut expected = [5u32; BINS as usize];
     bytes.iter().for_each(|byte| expected[*byte as usize] += 1);
     assert_eq!(emulation.read(&bins).unwrap(), expected);
+}
+
+#[test]
+fn top_k_of_rows() {
+    for (columns, k) in [(8, 1), (8, 8), (256, 8), (1000, 32), (2056, 128), (4096, 50)] {
+        let mut x = numbers(2 * columns);
+        // A row of equal elements, and one of few values with NaNs, infinities and zeros.
+        x.extend(vec![bf16::from_f32(-1.5); columns]);
+        let special = [f32::NAN, f32::INFINITY, 0.0, -0.0, 1.0, f32::NEG_INFINITY, -f32::NAN, 2.0];
+        x.extend((0..columns).map(|i| bf16::from_f32(special[i * 5 % 8])));
+        let rows = x.len() / columns;
+        let program = top_k(columns as u32, k as u32).unwrap();
+        let mut emulation = Emulation::new();
+        let values = emulation.unwritten::<bf16>("values", rows * k);
+        let indices = emulation.unwritten::<u32>("columns", rows * k);
+        let input = emulation.constant("x", &x);
+        let arguments = program.arguments().with("x", &input).unwrap();
+        let arguments = arguments.with("values", &values).unwrap();
+        let arguments = arguments.with("columns", &indices).unwrap();
+        emulation.run(&program, [rows as u32, 1, 1], &arguments).unwrap();
+        let (values, indices) =
+            (emulation.read(&values).unwrap(), emulation.read(&indices).unwrap());
+        for (row, x) in x.chunks(columns).enumerate() {
+            let mut order: Vec<usize> = (0..columns).collect();
+            order.sort_by(|&i, &j| x[j].total_cmp(&x[i]));
+            let found = &indices[row * k..(row + 1) * k];
+            assert!(found.iter().zip(&order).all(|(found, expected)| *found == *expected as u32));
+            let bits = |values: &[bf16]| values.iter().map(|x| x.to_bits()).collect::<Vec<_>>();
+            let expected: Vec<bf16> = order[..k].iter().map(|&at| x[at]).collect();
+            assert_eq!(bits(&values[row * k..(row + 1) * k]), bits(&expected));
+        }
+    }
+}
+
+/// Small integers, whose products every order sums to the same.
+fn integers(count: usize, seed: usize) -> Vec<bf16> {
+    (0..count).map(|i| bf16::from_f32(((i * 7 + seed) % 5) as f32 - 2.0)).collect()
+}
+
+/// Runs a GEMM on an m × k and an n × k matrix of small integers.
+fn run_gemm(
+    program: &Program,
+    grid: [u32; 3],
+    [m, n, k]: [usize; 3],
+    more: impl FnOnce(Arguments) -> Arguments,
+) {
+    let (a, b) = (integers(m * k, 0), integers(n * k, 3));
+    let mut emulation = Emulation::new();
+    let d = emulation.unwritten::<bf16>("d", m * n);
+    let [a_array, b_array] = [("a", &a), ("b", &b)].map(|(name, x)| emulation.constant(name, x));
+    let map = |address, extents: [usize; 2]| {
+        TensorMapArgument::packed(address, Element::Bf16, &extents.map(|extent| extent as u64))
+    };
+    let arguments = program.arguments().with("a", map(a_array.address(), [k, m])).unwrap();
+    let arguments = arguments.with("b", map(b_array.address(), [k, n])).unwrap();
+    let arguments = arguments.with("d", map(d.address(), [n, m])).unwrap();
+    let arguments = more(arguments.with("k", k as u32).unwrap());
+    emulation.run(program, grid, &arguments).unwrap();
+    let d = emulation.read(&d).unwrap();
+    for (at, d) in d.iter().enumerate() {
+        let (row, column) = (at / n, at % n);
+        let [a, b] = [&a[row * k..], &b[column * k..]];
+        let sum: f32 = (0..k).map(|i| a[i].to_f32() * b[i].to_f32()).sum();
+        assert_eq!(*d, bf16::from_f32(sum), "row {row}, column {column}");
+    }
+}
+
+#[test]
+fn gemm_of_ragged_extents() {
+    let program = gemm().unwrap();
+    for [m, n, k] in [[128, 256, 64], [200, 264, 8], [130, 520, 456]] {
+        let grid = [(m as u32).div_ceil(TILE[0]), (n as u32).div_ceil(TILE[1]), 1];
+        run_gemm(&program, grid, [m, n, k], |arguments| arguments);
+    }
+}
+
+#[test]
+fn ping_pong_of_ragged_extents() {
+    let program = ping_pong().unwrap();
+    for ([m, n, k], ctas) in [([128, 128, 64], 1), ([400, 264, 136], 2), ([130, 392, 392], 3)] {
+        let [rows, columns] =
+            [(m as u32).div_ceil(PING_PONG_TILE[0]), (n as u32).div_ceil(PING_PONG_TILE[1])];
+        run_gemm(&program, [ctas, 1, 1], [m, n, k], |arguments| {
+            let arguments = arguments.with("rows", rows).unwrap();
+            arguments.with("columns", columns).unwrap()
+        });
+    }
 }

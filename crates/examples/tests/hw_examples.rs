@@ -1,11 +1,15 @@
 //! Every example on a GPU: right, and how fast. Without a Hopper GPU each test says `SKIPPED` and
 //! passes; with `PGEMM_REQUIRE_GPU=1` that is a failure.
 
+#[path = "common/attention.rs"]
+mod attention;
+
 use std::time::Duration;
 
 use half::bf16;
 use persistent_gemm::driver::{Device, Event, Stream, Timing};
 use persistent_gemm::program::{DeviceArray, PreparedLaunch};
+use pgemm_examples::attention::Attention;
 use pgemm_examples::histogram::{BINS, histogram};
 use pgemm_examples::norm::rms_norm;
 use pgemm_examples::softmax::softmax;
@@ -159,4 +163,100 @@ fn histograms_count_every_byte() {
     // SAFETY: as above.
     let seconds = time(&stream, || unsafe { launch.enqueue(stream.as_ref()).unwrap() });
     eprintln!("histogram of 2^28 bytes: {:.3} TB/s", bytes.len() as f64 / seconds / 1e12);
+}
+
+/// The time of a launch of attention on a GPU in seconds, after a check of some rows.
+fn time_attention(device: &Device, spec: Attention, problem: &attention::Problem) -> f64 {
+    let stream = Stream::new(device).unwrap();
+    let [q, k, v] = problem.inputs();
+    let [q_array, k_array, v_array] =
+        [&q, &k, &v].map(|x| DeviceArray::from_slice(device, x, stream.as_ref()).unwrap());
+    let poison = vec![bf16::from_f32(f32::NAN); q.len()];
+    let o = DeviceArray::from_slice(device, &poison, stream.as_ref()).unwrap();
+    let rows = q.len() / problem.head_dim;
+    let lse = DeviceArray::from_slice(device, &vec![f32::NAN; rows], stream.as_ref()).unwrap();
+    let loaded = spec.program().unwrap().load(device).unwrap();
+    let arguments = problem.scalars(loaded.arguments()).with("lse", &lse).unwrap();
+    let (heads, kv_heads) = (problem.heads, problem.kv_heads);
+    let maps = [
+        ("q", &q_array, heads, problem.queries),
+        ("k", &k_array, kv_heads, problem.keys),
+        ("v", &v_array, kv_heads, problem.keys),
+        ("o", &o, heads, problem.queries),
+    ];
+    let arguments =
+        maps.into_iter().fold(arguments, |arguments, (name, array, heads, positions)| {
+            arguments.with(name, problem.map(array.address(), heads, positions)).unwrap()
+        });
+    let grid = spec.grid(problem.queries as u32, heads as u32, problem.sequences as u32);
+    let launch = loaded.prepare(grid, &arguments).unwrap();
+    // SAFETY: the arrays outlive the launches, which end before this function.
+    let enqueue = || unsafe { launch.enqueue(stream.as_ref()).unwrap() };
+    enqueue();
+    stream.as_ref().synchronize_within(LIMIT).unwrap();
+    let (o, lse) = (o.to_vec(stream.as_ref()).unwrap(), lse.to_vec(stream.as_ref()).unwrap());
+    for row in (0..rows).step_by(rows / 40 + 1).chain([rows - 1]) {
+        let (head, position) = (row / problem.queries, row % problem.queries);
+        let place = [head / heads, head % heads, position];
+        let expected = attention::row(problem, [&q, &k, &v], place);
+        let output = &o[row * problem.head_dim..(row + 1) * problem.head_dim];
+        attention::check_row(&expected, problem.keys, output, lse[row], place);
+    }
+    let times = (0..3).map(|_| time(&stream, enqueue));
+    times.fold(f64::INFINITY, f64::min)
+}
+
+/// Sixteen heads of 16 384 positions.
+fn long_sequence(head_dim: usize, causal: bool) -> attention::Problem {
+    attention::Problem {
+        head_dim,
+        causal,
+        sequences: 1,
+        heads: 16,
+        kv_heads: 16,
+        queries: 16384,
+        keys: 16384,
+    }
+}
+
+fn print_attention(spec: Attention, problem: &attention::Problem, seconds: f64) {
+    let Attention { head_dim, causal, warpgroups, keys } = spec;
+    let products = (problem.sequences * problem.heads * problem.head_dim * problem.queries) as f64;
+    let flops = 4.0 * products * problem.keys as f64 / if causal { 2.0 } else { 1.0 };
+    eprintln!(
+        "attention d {head_dim} causal {causal}, tiles {}×{keys}: {:.1} µs, {:.0} TFLOP/s",
+        warpgroups * 64,
+        seconds * 1e6,
+        flops / seconds / 1e12
+    );
+}
+
+#[test]
+fn attention_of_long_sequences() {
+    let Some(device) = device("attention_of_long_sequences") else { return };
+    for (head_dim, causal) in [(64, false), (64, true), (128, false), (128, true)] {
+        let (spec, problem) =
+            (Attention::new(head_dim, causal), long_sequence(head_dim as usize, causal));
+        let seconds = time_attention(&device, spec, &problem);
+        print_attention(spec, &problem, seconds);
+    }
+}
+
+#[test]
+#[ignore = "a search for the fastest tiles"]
+fn attention_tiles() {
+    let Some(device) = device("attention_tiles") else { return };
+    for (head_dim, tiles) in [
+        (64, vec![(2, 128), (2, 160), (2, 192), (2, 224), (3, 96), (3, 112), (3, 128)]),
+        (128, vec![(2, 96), (2, 112), (2, 128), (2, 144), (2, 160), (2, 176), (3, 64), (3, 80)]),
+    ] {
+        for causal in [false, true] {
+            for &(warpgroups, keys) in &tiles {
+                let spec = Attention { head_dim, causal, warpgroups, keys };
+                let problem = long_sequence(head_dim as usize, causal);
+                let seconds = time_attention(&device, spec, &problem);
+                print_attention(spec, &problem, seconds);
+            }
+        }
+    }
 }

@@ -73,6 +73,80 @@ impl<'k, C: Carried<'k>> Carried<'k> for Option<C> {
     }
 }
 
+impl<'k, C: Carried<'k>, const N: usize> Carried<'k> for [C; N] {
+    type Static = [C::Static; N];
+
+    fn split(self, values: &mut Vec<ValueId>) -> Self::Static {
+        self.map(|carried| carried.split(values))
+    }
+
+    fn join(
+        builder: &'k KernelBuilder,
+        values: &mut std::vec::IntoIter<ValueId>,
+        fixed: Self::Static,
+    ) -> Self {
+        fixed.map(|fixed| C::join(builder, values, fixed))
+    }
+}
+
+/// Defines a struct of things that loops carry, and implements [`Carried`] for it. The struct has
+/// the lifetime of the kernel.
+///
+/// ```
+/// use pgemm_ir::{KernelBuilder, Occupancy, Special, Val, carried, ty};
+///
+/// carried! {
+///     /// The smallest and the largest value so far.
+///     pub struct Range<'k> {
+///         smallest: Val<'k, ty::U32>,
+///         largest: Val<'k, ty::U32>,
+///     }
+/// }
+///
+/// let b = KernelBuilder::new("range", 1);
+/// b.warp_roles(Occupancy::ONE_CTA, |roles| roles.role("all", 1, 128, |_| {
+///     let thread = b.special(Special::Thread);
+///     let start = Range { smallest: thread, largest: thread };
+///     let range = b.for_carry(0, 10, 1, start, |index, range| Range {
+///         smallest: range.smallest.min(index),
+///         largest: range.largest.max(index),
+///     });
+///     let _ = range.largest - range.smallest;
+/// }));
+/// b.finish().unwrap();
+/// ```
+#[macro_export]
+macro_rules! carried {
+    (
+        $(#[$attribute:meta])*
+        $visible:vis struct $name:ident<$k:lifetime> {
+            $($(#[$field_attribute:meta])* $field_visible:vis $field:ident: $field_type:ty,)+
+        }
+    ) => {
+        $(#[$attribute])*
+        $visible struct $name<$k> {
+            $($(#[$field_attribute])* $field_visible $field: $field_type,)+
+        }
+
+        impl<$k> $crate::Carried<$k> for $name<$k> {
+            type Static = ($(<$field_type as $crate::Carried<$k>>::Static,)+);
+
+            fn split(self, values: &mut Vec<$crate::ValueId>) -> Self::Static {
+                ($($crate::Carried::split(self.$field, values),)+)
+            }
+
+            fn join(
+                builder: &$k $crate::KernelBuilder,
+                values: &mut std::vec::IntoIter<$crate::ValueId>,
+                ($($field,)+): Self::Static,
+            ) -> Self {
+                $(let $field = $crate::Carried::join(builder, values, $field);)+
+                $name { $($field),+ }
+            }
+        }
+    };
+}
+
 macro_rules! tuples {
     ($(($($name:ident),+)),* $(,)?) => {$(
         #[allow(non_snake_case)]
