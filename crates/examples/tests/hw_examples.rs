@@ -8,11 +8,14 @@ use std::time::Duration;
 
 use half::bf16;
 use persistent_gemm::driver::{Device, Event, Stream, Timing};
-use persistent_gemm::program::{DeviceArray, PreparedLaunch};
+use persistent_gemm::language::{Element, TensorMapArgument};
+use persistent_gemm::program::{Arguments, DeviceArray, PreparedLaunch, Program};
 use pgemm_examples::attention::Attention;
+use pgemm_examples::gemm::{PING_PONG_TILE, TILE, gemm, ping_pong};
 use pgemm_examples::histogram::{BINS, histogram};
 use pgemm_examples::norm::rms_norm;
 use pgemm_examples::softmax::softmax;
+use pgemm_examples::top_k::top_k;
 
 /// Rows and columns of the matrices that are timed: half a gibibyte of bf16.
 const ROWS: usize = 65536;
@@ -259,4 +262,96 @@ fn attention_tiles() {
             }
         }
     }
+}
+
+#[test]
+fn top_k_selects_the_largest() {
+    let Some(device) = device("top_k_selects_the_largest") else { return };
+    const K: usize = 32;
+    let stream = Stream::new(&device).unwrap();
+    let x = numbers(ROWS * COLUMNS);
+    let input = DeviceArray::from_slice(&device, &x, stream.as_ref()).unwrap();
+    let poison = vec![bf16::from_f32(f32::NAN); ROWS * K];
+    let values = DeviceArray::from_slice(&device, &poison, stream.as_ref()).unwrap();
+    let indices = DeviceArray::from_slice(&device, &vec![u32::MAX; ROWS * K], stream.as_ref());
+    let indices = indices.unwrap();
+    let loaded = top_k(COLUMNS as u32, K as u32).unwrap().load(&device).unwrap();
+    let arguments = loaded.arguments().with("x", &input).unwrap();
+    let arguments = arguments.with("values", &values).unwrap().with("columns", &indices).unwrap();
+    let launch = loaded.prepare([ROWS as u32, 1, 1], &arguments).unwrap();
+    // SAFETY: the arrays outlive the launches, which end before this function.
+    let seconds = time(&stream, || unsafe { launch.enqueue(stream.as_ref()).unwrap() });
+    eprintln!(
+        "top-{K} of 65536×4096 bf16: {:.1} µs, {:.3} TB/s",
+        seconds * 1e6,
+        (2 * x.len()) as f64 / seconds / 1e12
+    );
+    let values = values.to_vec(stream.as_ref()).unwrap();
+    let indices = indices.to_vec(stream.as_ref()).unwrap();
+    for row in sample() {
+        let x = &x[row * COLUMNS..(row + 1) * COLUMNS];
+        let mut order: Vec<u32> = (0..COLUMNS as u32).collect();
+        order.sort_by(|&i, &j| x[j as usize].total_cmp(&x[i as usize]));
+        assert_eq!(indices[row * K..(row + 1) * K], order[..K], "row {row}");
+        for (place, value) in values[row * K..(row + 1) * K].iter().enumerate() {
+            assert_eq!(value.to_bits(), x[order[place] as usize].to_bits(), "row {row}");
+        }
+    }
+}
+
+/// Runs a GEMM of 8192³ and checks it on small integers, and prints its speed on normal numbers.
+fn run_gemm(
+    device: &Device,
+    program: &Program,
+    grid: [u32; 3],
+    more: impl Fn(Arguments) -> Arguments,
+) {
+    const EXTENT: usize = 8192;
+    let stream = Stream::new(device).unwrap();
+    let integers: Vec<bf16> = (0..EXTENT * EXTENT)
+        .map(|i| bf16::from_f32((i.wrapping_mul(0x9e37_79b9) >> 7 & 3) as f32 - 1.0))
+        .collect();
+    let mut seconds = 0.0;
+    for values in [&integers, &numbers(EXTENT * EXTENT)] {
+        let a = DeviceArray::from_slice(device, values, stream.as_ref()).unwrap();
+        let reversed: Vec<bf16> = values.iter().rev().copied().collect();
+        let b = DeviceArray::from_slice(device, &reversed, stream.as_ref()).unwrap();
+        let poison = vec![bf16::from_f32(f32::NAN); EXTENT * EXTENT];
+        let d = DeviceArray::from_slice(device, &poison, stream.as_ref()).unwrap();
+        let map = |array: &DeviceArray<bf16>| {
+            TensorMapArgument::packed(array.address(), Element::Bf16, &[EXTENT as u64; 2])
+        };
+        let loaded = program.load(device).unwrap();
+        let arguments = loaded.arguments().with("a", map(&a)).unwrap();
+        let arguments = arguments.with("b", map(&b)).unwrap().with("d", map(&d)).unwrap();
+        let arguments = more(arguments.with("k", EXTENT as u32).unwrap());
+        let launch = loaded.prepare(grid, &arguments).unwrap();
+        // SAFETY: the arrays outlive the launches, which end before they are freed.
+        seconds = time(&stream, || unsafe { launch.enqueue(stream.as_ref()).unwrap() });
+        if std::ptr::eq(values, &integers) {
+            let d = d.to_vec(stream.as_ref()).unwrap();
+            for at in (0..d.len()).step_by(99_991).chain([d.len() - 1]) {
+                let (row, column) = (at / EXTENT * EXTENT, at % EXTENT * EXTENT);
+                let products = values[row..row + EXTENT].iter().zip(&reversed[column..]);
+                let sum: f32 = products.map(|(a, b)| a.to_f32() * b.to_f32()).sum();
+                assert_eq!(d[at], bf16::from_f32(sum), "element {at}");
+            }
+        }
+    }
+    let name = &program.kernel().name;
+    let flops = 2.0 * (EXTENT as f64).powi(3);
+    eprintln!("{name} of 8192³: {:.1} µs, {:.0} TFLOP/s", seconds * 1e6, flops / seconds / 1e12);
+}
+
+#[test]
+fn gemms_of_the_guide() {
+    let Some(device) = device("gemms_of_the_guide") else { return };
+    let tiles = |[m, n]: [u32; 2]| [8192 / m, 8192 / n];
+    let [rows, columns] = tiles(TILE);
+    run_gemm(&device, &gemm().unwrap(), [rows, columns, 1], |arguments| arguments);
+    let [rows, columns] = tiles(PING_PONG_TILE);
+    let ctas = device.properties().sm_count;
+    run_gemm(&device, &ping_pong().unwrap(), [ctas, 1, 1], |arguments| {
+        arguments.with("rows", rows).unwrap().with("columns", columns).unwrap()
+    });
 }
