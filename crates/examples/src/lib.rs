@@ -7,3 +7,4 @@ pub mod histogram;
 pub mod norm;
 pub mod rows;
 pub mod softmax;
+pub mod transpose;

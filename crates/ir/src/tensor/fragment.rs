@@ -116,6 +116,12 @@ impl<'k> Fragment<'k> {
         Fragment { places, ..*self }
     }
 
+    /// The same elements, packed in as few words as possible.
+    #[track_caller]
+    pub(super) fn repacked(&self) -> Self {
+        Fragment::packed(self.b, self.element, self.len() as u32, &self.words())
+    }
+
     /// Adds the elements of another fragment of the same type behind these.
     pub(super) fn append(&mut self, other: &Fragment<'k>) {
         self.places.extend_from_slice(&other.places);

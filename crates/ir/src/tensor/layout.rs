@@ -121,7 +121,10 @@ impl<'k> TensorLayout<'k> {
         let fits = u32::try_from(layout.cosize().max(layout.size())).is_ok();
         let offset = u32::try_from(composed.offset());
         let (Ok(offset), true, false) = (offset, fits, leaves.iter().any(|&s| s < 0)) else {
-            let layout = composed.to_string();
+            let layout = match composed.offset() {
+                0 => layout.to_string(),
+                _ => composed.to_string(),
+            };
             b.fail(|location| BuildError::LayoutOnDevice { location, layout });
             return Self::unswizzled(b, vec![]);
         };

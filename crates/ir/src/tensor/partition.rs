@@ -380,7 +380,9 @@ impl<'k, S: MemorySpace> Partition<'k, S> {
                 b.fail(|location| BuildError::NoVector { location, vector, vectors });
                 return Fragment::zeros(b, element, self.vector);
             }
-            let load = || self.at(first).load_vector(self.vector);
+            // Before the branch, so that the branch becomes a predicate of the load.
+            let address = self.at(first);
+            let load = || address.load_vector(self.vector);
             match self.contains(first) {
                 None => load(),
                 Some(inside) => {
@@ -398,19 +400,57 @@ impl<'k, S: MemorySpace> Partition<'k, S> {
     #[track_caller]
     pub fn store(&self, fragment: &Fragment<'k>) {
         self.b.at_caller(|| {
-            if !self.pointer.check_fragment(fragment, self.values.len() as u32) {
-                return;
-            }
-            for first in (0..self.values.len()).step_by(self.vector as usize) {
-                let store = || {
-                    self.at(first).store_vector(&fragment.slice(first, self.vector as usize));
-                };
-                match self.contains(first) {
-                    None => store(),
-                    Some(inside) => self.b.if_(inside, store),
-                }
+            if self.pointer.check_fragment(fragment, self.values.len() as u32) {
+                self.store_from(0, fragment);
             }
         });
+    }
+
+    /// Stores values from number `first` on, which begins a vector.
+    #[track_caller]
+    fn store_from(&self, first: usize, fragment: &Fragment<'k>) {
+        for start in (0..fragment.len()).step_by(self.vector as usize) {
+            let address = self.at(first + start);
+            let vector = fragment.slice(start, self.vector as usize).repacked();
+            match self.contains(first + start) {
+                None => address.store_vector(&vector),
+                Some(inside) => self.b.if_(inside, || address.store_vector(&vector)),
+            }
+        }
+    }
+
+    /// Copies all values to another partition of as many elements of the same type, by loads and
+    /// stores in turn. Elements outside of this tensor are copied as 0, and those outside of the
+    /// other one are left out. To have all loads in flight before the first store, store what
+    /// [`load`](Self::load) gives.
+    #[track_caller]
+    pub fn copy_to<D: MemorySpace>(&self, destination: &Partition<'k, D>) {
+        self.b.at_caller(|| {
+            if !self.check_copy(destination) {
+                return;
+            }
+            let step = self.vector.max(destination.vector) as usize;
+            for first in (0..self.len()).step_by(step) {
+                let mut fragment = Fragment::zeros(self.b, self.element(), 0);
+                for start in (first..first + step).step_by(self.vector as usize) {
+                    fragment.append(&self.load_vector(start / self.vector as usize, 0.0));
+                }
+                destination.store_from(first, &fragment);
+            }
+        });
+    }
+
+    /// Whether a copy is possible.
+    #[track_caller]
+    fn check_copy<D: MemorySpace>(&self, destination: &Partition<'k, D>) -> bool {
+        let fits = destination.element() == self.element() && destination.len() == self.len();
+        if !fits {
+            let of = |element: Element, len: usize| format!("{len} elements of {element}");
+            let given = of(self.element(), self.len());
+            let expected = of(destination.element(), destination.len());
+            self.b.fail(|location| BuildError::FragmentDiffers { location, given, expected });
+        }
+        fits
     }
 }
 
@@ -424,11 +464,7 @@ impl<'k> Partition<'k, ty::U64> {
     pub fn copy_async(&self, destination: &Partition<'k, ty::Smem>) {
         let (b, element) = (self.b, self.element());
         b.at_caller(|| {
-            if destination.element() != element || destination.len() != self.len() {
-                let of = |element: Element, len: usize| format!("{len} elements of {element}");
-                let given = of(element, self.len());
-                let expected = of(destination.element(), destination.len());
-                b.fail(|location| BuildError::FragmentDiffers { location, given, expected });
+            if !self.check_copy(destination) {
                 return;
             }
             let vector = self.vector.min(destination.vector);

@@ -3,3 +3,4 @@
 mod accumulators;
 mod barriers;
 mod rings;
+mod tensors;
