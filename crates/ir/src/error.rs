@@ -224,6 +224,19 @@ pub enum BuildError {
         /// What it is copied to.
         expected: String,
     },
+    /// A fragment that `ldmatrix` and `stmatrix` do not have.
+    #[error(
+        "{location}: {fragment}, of {element}, does not consist of 8×8 matrices of 16-bit elements \
+         whose rows are 16 aligned bytes of a tile: use partition"
+    )]
+    Matrices {
+        /// Place of the access.
+        location: Location,
+        /// The thread–value layout of the fragment.
+        fragment: String,
+        /// The element type.
+        element: Element,
+    },
     /// A conversion that does not exist.
     #[error(
         "{location}: {element} has no conversion from and to binary32: copy the elements as they \

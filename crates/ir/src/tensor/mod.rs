@@ -4,6 +4,7 @@
 mod fragment;
 mod int;
 mod layout;
+mod matrices;
 mod partition;
 mod space;
 mod view;

@@ -129,7 +129,7 @@ impl<'k, S: MemorySpace> Tensor<'k, S> {
     /// The extents of the tile and of a thread–value layout by mode, if one can be repeated over
     /// the other.
     #[track_caller]
-    fn extents_for(&self, tv: &TvLayout) -> Option<Vec<[i64; 2]>> {
+    pub(super) fn extents_for(&self, tv: &TvLayout) -> Option<Vec<[i64; 2]>> {
         let own: Option<Vec<i64>> =
             self.extents().iter().map(|extent| extent.constant().map(i64::from)).collect();
         let of_tv = tv.tile().product_each().map(|each| each.leaves()).unwrap_or_default();
@@ -185,7 +185,7 @@ impl<'k, S: MemorySpace> Tensor<'k, S> {
 impl<'k, S: MemorySpace> Partition<'k, S> {
     /// `extents` are those of the tile and of the thread–value layout.
     #[track_caller]
-    fn new(
+    pub(super) fn new(
         tensor: &Tensor<'k, S>,
         tv: &TvLayout,
         extents: &[[i64; 2]],
@@ -338,7 +338,7 @@ impl<'k, S: MemorySpace> Partition<'k, S> {
 
     /// The address of a value that begins a vector.
     #[track_caller]
-    fn at(&self, value: usize) -> Pointer<'k, S> {
+    pub(super) fn at(&self, value: usize) -> Pointer<'k, S> {
         let (b, value, bytes) = (self.b, &self.values[value], self.element().bytes());
         let one = Int::from(1);
         let terms = match &self.swizzle {
@@ -526,7 +526,7 @@ impl<'k> Swizzled<'k> {
 
 /// A thread–value layout, repeated over a tile, with indices that are linear coordinates of the
 /// tile. `extents` are those of the tile and of the layout.
-fn repeated(tv: &TvLayout, extents: &[[i64; 2]]) -> Result<Layout, CuteError> {
+pub(super) fn repeated(tv: &TvLayout, extents: &[[i64; 2]]) -> Result<Layout, CuteError> {
     let mut stride = 1;
     let (mut block, mut repetitions) = (vec![], vec![]);
     for &[extent, of_tv] in extents {

@@ -3,7 +3,7 @@
 use pgemm_ir::layout::{Layout, Swizzle, TvLayout};
 use pgemm_ir::{
     BuildError, Element, Fragment, Int, KernelBuilder, Occupancy, Op, Partition, Pointer,
-    RegionKind, SmemRequest, Special, Tensor, TensorLayout, ty,
+    RegionKind, SmemRequest, Special, Tensor, TensorLayout, WarpMma, ty,
 };
 
 /// Builds a kernel of one role.
@@ -244,6 +244,38 @@ fn what_does_not_fit_is_an_error() {
         }),
         "an access of 16 bytes of f32, but at most 4 bytes",
     );
+}
+
+#[test]
+fn fragments_of_matrices_are_checked() {
+    let refused = |element: Element, layout: &str, tv: &TvLayout| {
+        let message = error(|b| {
+            let tile = shared(b, element, Layout::parse(layout).unwrap());
+            tile.load_matrices(tv, b.special(Special::Lane));
+        });
+        assert!(message.contains("does not consist of 8×8 matrices"), "{message}");
+    };
+    let a = WarpMma::of_halves(Element::Bf16).fragments().unwrap().a;
+    // Four bytes; rows of 18 elements; no mode is contiguous; another fragment.
+    refused(Element::F32, "(16,16):(16,1)", &a);
+    refused(Element::Bf16, "(16,16):(18,1)", &a);
+    refused(Element::Bf16, "(16,16):(32,2)", &a);
+    let threads = Layout::row_major((8, 4)).unwrap();
+    let values = Layout::row_major((2, 4)).unwrap();
+    let blocks = TvLayout::from_threads_and_values(&threads, &values).unwrap();
+    refused(Element::Bf16, "(16,16):(16,1)", &blocks);
+    // Four matrices by one instruction, and six by three.
+    let loads = |rows: i64, columns: i64| {
+        let kernel = build(|b| {
+            let tile = shared(b, Element::Bf16, Layout::row_major((rows, columns)).unwrap());
+            let matrix = Layout::parse("((4,8),2):((16,1),8)").unwrap();
+            let matrix = TvLayout::new(matrix, (8, 8)).unwrap();
+            let fragment = tile.load_matrices(&matrix, b.special(Special::Lane));
+            tile.store_matrices(&matrix, b.special(Special::Lane), &fragment);
+        });
+        count(kernel.unwrap(), |op| matches!(op, Op::LoadMatrix { transpose: false, .. }))
+    };
+    assert_eq!((loads(16, 16), loads(16, 24), loads(8, 8), loads(24, 8)), (1, 3, 1, 3));
 }
 
 #[test]
