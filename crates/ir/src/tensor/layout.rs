@@ -167,7 +167,8 @@ impl<'k> TensorLayout<'k> {
         self.b.at_caller(|| {
             let coordinates = self.coordinates(coordinates.into_ints());
             let offsets = self.modes.iter().zip(coordinates).map(|(mode, at)| mode.offset(at));
-            self.swizzled(offsets.fold(self.before_swizzle, |sum, offset| sum + offset))
+            let sum = offsets.fold(self.before_swizzle, |sum, offset| sum + offset);
+            apply(self.b, self.swizzle, sum)
         })
     }
 
@@ -193,14 +194,15 @@ impl<'k> TensorLayout<'k> {
         coordinates.truncate(rank);
         coordinates
     }
+}
 
-    #[track_caller]
-    pub(super) fn swizzled(&self, offset: Int<'k>) -> Int<'k> {
-        match offset.constant() {
-            _ if self.swizzle.is_identity() => offset,
-            Some(constant) => Int::from(self.swizzle.apply(constant.into()) as u32),
-            None => offset.value(self.b).swizzled(self.swizzle).into(),
-        }
+/// An index after a swizzle.
+#[track_caller]
+pub(super) fn apply<'k>(b: &'k KernelBuilder, swizzle: Swizzle, index: Int<'k>) -> Int<'k> {
+    match index.constant() {
+        _ if swizzle.is_identity() => index,
+        Some(constant) => Int::from(swizzle.apply(constant.into()) as u32),
+        None => index.value(b).swizzled(swizzle).into(),
     }
 }
 

@@ -114,18 +114,12 @@ impl<'k> Tensor<'k, ty::Smem> {
     #[track_caller]
     fn matrices(&self, tv: &TvLayout, lane: Int<'k>) -> Option<Matrices<'k>> {
         let extents = self.extents_for(tv)?;
-        let refuse = || {
-            let (fragment, element) = (tv.to_string(), self.element());
-            self.layout.b.fail(|location| BuildError::Matrices { location, fragment, element });
-        };
-        let found = self.matrices_of(tv, &extents, lane);
-        match found {
-            Ok(Some(matrices)) => Some(matrices),
-            Ok(None) | Err(_) => {
-                refuse();
-                None
-            }
+        if let Ok(Some(matrices)) = self.matrices_of(tv, &extents, lane) {
+            return Some(matrices);
         }
+        let (fragment, element) = (tv.to_string(), self.element());
+        self.layout.b.fail(|location| BuildError::Matrices { location, fragment, element });
+        None
     }
 
     #[track_caller]
@@ -155,12 +149,12 @@ impl<'k> Tensor<'k, ty::Smem> {
         });
         let Some((halves, by_matrix)) = grouped else { return Ok(None) };
         let row = Layout::new(ROWS, if contiguous == 1 { 1 } else { rows })?;
-        let lanes = [0, 1].map(|half| match halves[half] {
+        // Lanes that no matrix needs address the same rows.
+        let half = |mode: usize| match halves[mode] {
             1 => Layout::new(2, 0),
-            _ => by_matrix.mode(half),
-        });
-        let [low, high] = lanes;
-        let lanes = Layout::concat([&row, &low?, &high?])?;
+            _ => by_matrix.mode(mode),
+        };
+        let lanes = Layout::concat([&row, &half(0)?, &half(1)?])?;
         let addresses = Layout::concat([&lanes, &by_matrix.mode(2)?])?;
         let addresses = TvLayout::new(addresses, [rows, columns])?;
         let rows = Partition::new(self, &addresses, &[[rows; 2], [columns; 2]], lane)?;

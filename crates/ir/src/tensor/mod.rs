@@ -7,6 +7,7 @@ mod layout;
 mod matrices;
 mod partition;
 mod space;
+mod swizzled;
 mod view;
 
 pub use fragment::Fragment;

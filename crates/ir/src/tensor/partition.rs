@@ -1,12 +1,13 @@
 //! [`Partition`]: the elements of a tile that one thread has, by a thread–value layout, and copies
 //! of them.
 
-use pgemm_cute::{CuteError, IntTuple, Layout, Swizzle, TvLayout};
+use pgemm_cute::{CuteError, IntTuple, Layout, TvLayout};
 
 use super::fragment::{Fragment, filled};
 use super::int::{Int, gcd, power_of_two};
 use super::layout::evaluate;
 use super::space::{MemorySpace, Term};
+use super::swizzled::Swizzled;
 use super::view::{MAX_VECTOR_BYTES, Pointer, Span, Tensor};
 use crate::Element;
 use crate::builder::KernelBuilder;
@@ -46,18 +47,6 @@ struct PartMode<'k> {
     /// The stride, unless it is constant.
     stride: Option<Int<'k>>,
     span: Span<'k>,
-}
-
-/// The thread's place in a swizzled tile, in bytes.
-#[derive(Clone)]
-struct Swizzled<'k> {
-    swizzle: Swizzle,
-    /// The offset before the swizzle.
-    before: Int<'k>,
-    /// The bits that this offset may have.
-    bits: u32,
-    /// The offset after the swizzle.
-    after: Int<'k>,
 }
 
 impl<'k, S: MemorySpace> Tensor<'k, S> {
@@ -227,18 +216,7 @@ impl<'k, S: MemorySpace> Partition<'k, S> {
         if layout.swizzle.is_identity() {
             pointer = pointer.moved(terms);
         } else {
-            let before = layout.before_swizzle * bytes + evaluate(&thread_offset, thread, bytes);
-            let bits = joined(bits_of(layout.before_swizzle), bits_of_layout(&thread_offset));
-            let swizzle_in_bytes = layout.swizzle.downcast(bytes.into())?;
-            swizzle = Some(Swizzled {
-                swizzle: swizzle_in_bytes,
-                before,
-                bits: bits.wrapping_mul(bytes),
-                after: match before.constant() {
-                    Some(before) => Int::from(swizzle_in_bytes.apply(before.into()) as u32),
-                    None => before.value(b).swizzled(swizzle_in_bytes).into(),
-                },
-            });
+            swizzle = Some(Swizzled::new(layout, &thread_offset, thread, bytes)?);
         }
         let mut partition = Partition { b, pointer, values, modes, swizzle, vector: 1 };
         let widest = (MAX_VECTOR_BYTES / bytes).max(1);
@@ -253,9 +231,7 @@ impl<'k, S: MemorySpace> Partition<'k, S> {
         let divides = |number: u32| number.is_multiple_of(width);
         let bytes = width * self.element().bytes();
         let aligned = self.pointer.align.is_multiple_of(bytes)
-            && self.swizzle.as_ref().is_none_or(|Swizzled { swizzle, before, .. }| {
-                i64::from(bytes) <= 1 << swizzle.base() && before.multiple().is_multiple_of(bytes)
-            });
+            && self.swizzle.as_ref().is_none_or(|swizzled| swizzled.keeps(bytes));
         aligned
             && self.values.len().is_multiple_of(width as usize)
             && self.values.chunks(width as usize).all(|vector| {
@@ -491,39 +467,6 @@ impl<'k> Partition<'k, ty::U64> {
     }
 }
 
-impl<'k> Swizzled<'k> {
-    /// The swizzled offset of the thread's place plus `bytes`: a varying and a constant part.
-    ///
-    /// A swizzle is linear in bits. If the two offsets have no bit in common, the swizzled sum is
-    /// the exclusive-or of the swizzled offsets. Its bits that the thread's offset never has are
-    /// added, so that they can become part of the instruction.
-    #[track_caller]
-    fn plus(&self, b: &'k KernelBuilder, bytes: u32) -> (Int<'k>, u32) {
-        let apply = |offset: u32| self.swizzle.apply(offset.into()) as u32;
-        if self.bits & bytes != 0 {
-            let sum = self.before + bytes;
-            return match sum.constant() {
-                Some(sum) => (Int::from(apply(sum)), 0),
-                None => (sum.value(b).swizzled(self.swizzle).into(), 0),
-            };
-        }
-        let reached = self.bits | self.swizzle_bits();
-        let (flips, rest) = (apply(bytes) & reached, apply(bytes) & !reached);
-        let varying = match self.after.constant() {
-            Some(after) => Int::from(after ^ flips),
-            None if flips == 0 => self.after,
-            None => (self.after.value(b) ^ flips).into(),
-        };
-        (varying, rest)
-    }
-
-    /// The bits that the swizzle may set in the thread's offset.
-    fn swizzle_bits(&self) -> u32 {
-        let bits = i64::from(self.bits);
-        (self.swizzle.apply(bits) ^ bits) as u32
-    }
-}
-
 /// A thread–value layout, repeated over a tile, with indices that are linear coordinates of the
 /// tile. `extents` are those of the tile and of the layout.
 pub(super) fn repeated(tv: &TvLayout, extents: &[[i64; 2]]) -> Result<Layout, CuteError> {
@@ -537,37 +480,4 @@ pub(super) fn repeated(tv: &TvLayout, extents: &[[i64; 2]]) -> Result<Layout, Cu
     let once = Layout::concat(&block)?.compose(tv.layout())?;
     let values = Layout::concat([&once.mode(1)?, &Layout::concat(&repetitions)?])?;
     Layout::concat([&once.mode(0)?, &values])
-}
-
-/// The bits that a number may have.
-fn bits_of(number: Int<'_>) -> u32 {
-    match number.constant() {
-        Some(constant) => constant,
-        None => !(power_of_two(number.multiple()) - 1) & all_bits_of(number.most()),
-    }
-}
-
-/// All bits up to the highest of a number.
-fn all_bits_of(number: u32) -> u32 {
-    u32::MAX.checked_shr(number.leading_zeros()).unwrap_or(0)
-}
-
-/// The bits that the indices of a layout may have.
-fn bits_of_layout(layout: &Layout) -> u32 {
-    let modes = layout.shape().leaves().into_iter().zip(layout.stride().leaves());
-    modes.fold(0, |bits, (extent, stride)| {
-        let (last, stride) = ((extent - 1) as u32, stride as u32);
-        let own = if stride.is_power_of_two() {
-            all_bits_of(last).wrapping_mul(stride)
-        } else {
-            !power_of_two(stride).wrapping_sub(1) & all_bits_of(last.wrapping_mul(stride))
-        };
-        joined(bits, own)
-    })
-}
-
-/// The bits that the sum of two numbers may have, by those of the numbers.
-fn joined(first: u32, second: u32) -> u32 {
-    let either = first | second;
-    if first & second == 0 { either } else { !(power_of_two(either) - 1) }
 }
