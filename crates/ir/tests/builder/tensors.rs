@@ -2,8 +2,8 @@
 
 use pgemm_ir::layout::{Layout, Swizzle, TvLayout};
 use pgemm_ir::{
-    BuildError, Element, Fragment, Int, KernelBuilder, Occupancy, Op, Partition, Pointer,
-    RegionKind, SmemRequest, Special, Tensor, TensorLayout, WarpMma, ty,
+    BuildError, Constant, Element, Fragment, Int, KernelBuilder, Occupancy, Op, Partition, Pointer,
+    RegionKind, SmemRequest, Special, Tensor, TensorLayout, Type, WarpMma, ty,
 };
 
 /// Builds a kernel of one role.
@@ -151,6 +151,47 @@ fn offsets_of_powers_of_two_are_shifts_and_masks() {
     let kernel = kernel.unwrap();
     assert_eq!(count(kernel.clone(), |op| matches!(op, Op::Binary(_))), 1);
     assert_eq!(count(kernel, |op| *op == Op::SmemOffset), 2);
+}
+
+/// Constants of 64 bits in a kernel.
+fn wide_constants(kernel: pgemm_ir::Kernel) -> Vec<u64> {
+    let mut constants = vec![];
+    pgemm_ir::optimise(kernel).unwrap().visit(&mut |inst| {
+        if let Op::Const(Constant::U64(constant)) = inst.op {
+            constants.push(constant);
+        }
+    });
+    constants
+}
+
+#[test]
+fn offsets_of_large_tensors_have_64_bits() {
+    let element = |strides: [u32; 2], at: [Option<u32>; 2]| {
+        let kernel = build(|b| {
+            let place = b.param::<ty::U32>("place");
+            let at = at.map(|at| at.map_or(Int::from(place), Int::from));
+            let layout = TensorLayout::new(b, (1 << 20, 1 << 20), strides);
+            let tensor = Pointer::new(b.param::<ty::U64>("x"), Element::F32).tensor(layout);
+            tensor.at(at).store(1.0);
+        });
+        wide_constants(kernel.unwrap())
+    };
+    // A constant offset is added as one.
+    assert_eq!(element([70_000, 1], [Some(70_000), Some(3)]), [70_000 * 70_000 * 4 + 12]);
+    // The product of a value and the stride in bytes has 64 bits; so has a large stride.
+    assert_eq!(element([70_000, 1], [None, Some(3)]), [70_000 * 4, 12]);
+    assert_eq!(element([3 << 30, 1], [None, Some(0)]), [3 << 32]);
+    // Tiles are found with 64 bits, and offsets in them have 32.
+    let kernel = build(|b| {
+        let layout = TensorLayout::row_major(b, (1 << 20, 1 << 12));
+        let tensor = Pointer::new(b.param::<ty::U64>("x"), Element::F32).aligned(16).tensor(layout);
+        let tile = tensor.tile([64, 64], (b.special(Special::Cta), 0));
+        let part = tile.partition(&by_rows(4), b.special(Special::Thread)).in_vectors_of(16);
+        part.store(&Fragment::zeros(b, Element::F32, 32));
+    });
+    let kernel = kernel.unwrap();
+    let converted = count(kernel.clone(), |op| *op == Op::Convert(Type::U64));
+    assert_eq!(converted, 2, "the CTA's number, and the thread's offset in the tile");
 }
 
 #[test]
