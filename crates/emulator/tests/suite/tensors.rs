@@ -219,12 +219,6 @@ fn copies() -> impl Strategy<Value = Copying> {
             let [rows, columns] = copying.tile();
             rows * columns <= 4096
         })
-        .prop_filter("shared memory is written by whole words, as shadow cells are", |copying| {
-            let in_word = 4 / copying.element.bytes();
-            let swizzle = copying.swizzle;
-            copying.first.values[1] >= i64::from(in_word)
-                && (swizzle.is_identity() || 1 << swizzle.base() >= in_word)
-        })
 }
 
 impl Copying {
