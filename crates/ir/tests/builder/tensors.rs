@@ -253,6 +253,22 @@ fn what_does_not_fit_is_an_error() {
     );
     expect(
         error(|b| {
+            let layout = TensorLayout::row_major(b, (1 << 20, 1 << 20));
+            let x = Pointer::new(b.param::<ty::U64>("x"), Element::Bf16).tensor(layout);
+            x.tile([4096, 64], (0, 0)).partition(&by_rows(8), b.special(Special::Thread));
+        }),
+        "(4096,64):(1048576,1) has negative strides, a negative offset, or offsets that do not fit",
+    );
+    expect(
+        error(|b| {
+            let threads = Layout::parse("(16,8):(16,1)").unwrap();
+            let tile = matrix(b, Element::Bf16, 8).tile([64, 64], (0, 0));
+            tile.local_partition(&threads, b.special(Special::Thread));
+        }),
+        "the tile cannot be divided by (16,8):(16,1)",
+    );
+    expect(
+        error(|b| {
             TensorLayout::of(b, Layout::parse("8:-1").unwrap());
         }),
         "8:-1 has negative strides",
