@@ -13,7 +13,7 @@ use crate::memory::Place;
 use crate::number;
 use crate::program::{Program, SMEM_BASE, Slot, WEAK_WORD};
 use crate::report::ReportKind;
-use crate::shadow::{self, CELL_BYTES, Conflict, Observer, ShadowSpace};
+use crate::shadow::{CELL_BYTES, Conflict, Observer, ShadowSpace};
 use crate::state::{Flow, Warp};
 
 /// Lanes with the addresses that they access, in lane order.
@@ -418,7 +418,7 @@ impl Emulator<'_> {
                         .expect("a running warp's cluster is resident")
                         .ctas[at.id.rank];
                     let offset = (address - u64::from(SMEM_BASE)) as usize;
-                    (shadow::cells(&mut cta.shadow, offset, bytes), CELL_BYTES)
+                    cta.shadow.cells(offset, bytes)
                 }
                 Space::Global => {
                     let Some(place) = self.memory.locate(address, bytes as usize) else { continue };

@@ -11,7 +11,7 @@ use crate::machine::{Emulator, Operation};
 use crate::mbarrier::groups;
 use crate::program::{Program, SMEM_BASE, Slot};
 use crate::report::{ActorKind, ReportKind};
-use crate::shadow::{self, CELL_BYTES, Observer, ShadowSpace};
+use crate::shadow::{Observer, ShadowSpace};
 use crate::state::{Flow, Wait, Warp, WarpId};
 use crate::thread_copy::{ThreadCopy, ThreadCopyKind, WarpCopies};
 
@@ -188,12 +188,12 @@ impl Emulator<'_> {
         let cluster = self.clusters[slot].as_mut().expect("a cluster with copies is resident");
         let cta = &mut cluster.ctas[rank];
         if shadowing {
-            let cells = shadow::cells(&mut cta.shadow, offset, bytes);
+            let (cells, cell_bytes) = cta.shadow.cells(offset, bytes);
             let space = ShadowSpace::Shared;
             let mut observer = Observer::new(&mut self.log, &copy.knowledge, access, space, checks);
             if let Err((index, conflict)) = observer.write(cells) {
                 let place =
-                    self.describe_shared(slot, rank, (to as usize + index * CELL_BYTES) as u32);
+                    self.describe_shared(slot, rank, (to as usize + index * cell_bytes) as u32);
                 return Err(self.conflict(conflict, &access, "writes a copy", &place));
             }
         }

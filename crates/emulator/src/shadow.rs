@@ -1,5 +1,5 @@
 //! Shadow memory: for every four bytes, the access that wrote them last and the accesses that have
-//! read them since. Global memory that is accessed in smaller parts has cells of two bytes or one.
+//! read them since. Memory that is accessed in smaller parts has cells of two bytes or one.
 //! Accesses are logged once and cells hold their numbers, so a box or an operand of thousands of
 //! cells costs one comparison for each cell.
 
@@ -11,7 +11,7 @@ use pgemm_ir::LocId;
 use crate::clock::{Clock, Epoch, Knowledge};
 use crate::report::Actor;
 
-/// Bytes that one cell of shared memory stands for.
+/// Bytes that one cell stands for, unless part of a word is accessed.
 pub(crate) const CELL_BYTES: usize = 4;
 
 /// No access yet.
@@ -359,17 +359,22 @@ impl<'a> Observer<'a> {
     }
 }
 
-/// The cells of an allocation of global memory. They stand for words until part of a word is
-/// accessed, then for halves of words or for bytes.
-pub(crate) struct GlobalShadow {
+/// The cells of the shared memory of a CTA, or of an allocation of global memory. They stand for
+/// words until part of a word is accessed, then for halves of words or for bytes.
+pub(crate) struct Shadow {
     cells: Vec<Cell>,
     cell_bytes: usize,
 }
 
-impl GlobalShadow {
+impl Shadow {
     /// The cells of `bytes` bytes without accesses.
-    fn new(bytes: usize) -> Self {
+    pub(crate) fn new(bytes: usize) -> Self {
         Self { cells: vec![Cell::default(); bytes.div_ceil(CELL_BYTES)], cell_bytes: CELL_BYTES }
+    }
+
+    /// Marks a range of whole words as mbarriers.
+    pub(crate) fn mark_mbarriers(&mut self, offset: usize, bytes: u32) {
+        self.cells(offset, bytes).0.fill(Cell::MBARRIER);
     }
 
     /// The cells of a range of bytes, and the number of bytes that each of them stands for.
@@ -388,19 +393,14 @@ impl GlobalShadow {
 
 /// The cells of the allocations of global memory that were accessed, by allocation.
 #[derive(Default)]
-pub(crate) struct GlobalShadows(Vec<Option<GlobalShadow>>);
+pub(crate) struct GlobalShadows(Vec<Option<Shadow>>);
 
 impl GlobalShadows {
     /// The cells of an allocation of `bytes` bytes.
-    pub(crate) fn of(&mut self, allocation: usize, bytes: usize) -> &mut GlobalShadow {
+    pub(crate) fn of(&mut self, allocation: usize, bytes: usize) -> &mut Shadow {
         if self.0.len() <= allocation {
             self.0.resize_with(allocation + 1, || None);
         }
-        self.0[allocation].get_or_insert_with(|| GlobalShadow::new(bytes))
+        self.0[allocation].get_or_insert_with(|| Shadow::new(bytes))
     }
-}
-
-/// The cells of a range of bytes of shared memory.
-pub(crate) fn cells(all: &mut [Cell], offset: usize, bytes: u32) -> &mut [Cell] {
-    &mut all[offset / CELL_BYTES..(offset + bytes as usize).div_ceil(CELL_BYTES)]
 }

@@ -11,7 +11,7 @@ use crate::late_store::LateStore;
 use crate::phase::Mbarrier;
 use crate::program::{Program, SMEM_BASE, Slot};
 use crate::report::{Actor, ActorKind};
-use crate::shadow::{CELL_BYTES, Cell};
+use crate::shadow::Shadow;
 use crate::thread_copy::WarpCopies;
 use crate::warpgroup::Warpgroup;
 
@@ -283,7 +283,7 @@ pub(crate) struct Cta {
     /// Index in the grid.
     pub(crate) index: u32,
     pub(crate) smem: Vec<u8>,
-    pub(crate) shadow: Vec<Cell>,
+    pub(crate) shadow: Shadow,
     /// By four bytes of shared memory, once ordinary accesses have used some.
     pub(crate) lane_cells: Vec<LaneCell>,
     pub(crate) mbarriers: Vec<Mbarrier>,
@@ -396,21 +396,20 @@ impl Cta {
         program: &Program,
         (index, knowledge): (u32, &Knowledge),
         first: u32,
-        shadow: bool,
+        keeps_shadow: bool,
     ) -> Self {
         let warps = kernel.threads() as usize / LANES;
         let warpgroups = warps / WARPGROUP_WARPS;
         let bytes = kernel.smem_bytes() as usize;
-        let mut shadow = vec![Cell::default(); if shadow { bytes.div_ceil(CELL_BYTES) } else { 0 }];
+        let mut shadow = Shadow::new(if keeps_shadow { bytes } else { 0 });
         let mut mbarriers = Vec::new();
         for &(address, count) in &program.mbarriers {
             for i in 0..count {
                 let component = first + (warps + warpgroups + mbarriers.len()) as u32;
                 mbarriers.push(Mbarrier::new(address + i * 8, component));
             }
-            let first = (address - SMEM_BASE) as usize / CELL_BYTES;
-            if let Some(cells) = shadow.get_mut(first..first + 2 * count as usize) {
-                cells.fill(Cell::MBARRIER);
+            if keeps_shadow {
+                shadow.mark_mbarriers((address - SMEM_BASE) as usize, 8 * count);
             }
         }
         let registers = kernel.entry_registers();

@@ -11,7 +11,7 @@ use crate::mma::{Arithmetic, CHUNK_BYTES, Descriptor, Scalar, read_operand};
 use crate::product::TILE_ROWS;
 use crate::program::{Program, SMEM_BASE, Slot, WgmmaStep};
 use crate::report::{ActorKind, ReportKind};
-use crate::shadow::{self, Access, CELL_BYTES, Observer, Proxy, ShadowSpace};
+use crate::shadow::{Access, Observer, Proxy, ShadowSpace};
 use crate::state::{Flow, Wait, Warp};
 use crate::tensor_core::SumRules;
 use crate::tile::Values;
@@ -338,9 +338,9 @@ impl Emulator<'_> {
             };
             if shadowing {
                 let at = (address - SMEM_BASE) as usize;
-                let cells = shadow::cells(&mut cta.shadow, at, CHUNK_BYTES);
+                let (cells, cell_bytes) = cta.shadow.cells(at, CHUNK_BYTES);
                 if let Err((cell, conflict)) = observer.read(cells) {
-                    let address = address + (cell * CELL_BYTES) as u32;
+                    let address = address + (cell * cell_bytes) as u32;
                     let place = self.describe_shared(slot, rank, address);
                     return Err(self.conflict(conflict, &access, &what, &place));
                 }

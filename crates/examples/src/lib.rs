@@ -10,3 +10,4 @@ pub mod norm;
 pub mod rows;
 pub mod softmax;
 pub mod top_k;
+pub mod transpose;

@@ -21,18 +21,16 @@ pub fn rms_norm(columns: u32) -> Result<Program> {
     let [x, w, y] = ["x", "w", "y"].map(|name| b.param::<ty::U64>(name));
     let epsilon = b.param::<ty::F32>("epsilon");
     for_each_row(&b, x, columns, 0.0, |mut row| {
-        let squares = row.values.iter().flatten().map(|value| *value * *value);
+        let squares = row.values.iter().map(|value| *value * *value);
         let own = squares.reduce(|a, b| a + b).expect("a row has elements");
         let mean = row.reduce(own, |a, b| a + b) * (1.0 / columns as f32);
         let scale = (mean + epsilon).reciprocal_sqrt();
-        for i in 0..row.values.len() {
-            // Late, so that weights take no registers while the CTA sums up. Caches hold them.
-            let weights = row.load_vector(w, i as u32);
-            for (value, weight) in row.values[i].iter_mut().zip(weights) {
-                *value = *value * scale * weight;
-            }
+        // Late, so that weights take no registers while the CTA sums up. Caches hold them.
+        let weights = row.of_vector(w).load(0.0).to_f32();
+        for (value, weight) in row.values.iter_mut().zip(weights) {
+            *value = *value * scale * weight;
         }
         row.store(y);
-    });
+    })?;
     Program::new(b.finish()?)
 }

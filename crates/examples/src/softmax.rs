@@ -21,15 +21,15 @@ pub fn softmax(columns: u32) -> Result<Program> {
     for_each_row(&b, x, columns, f32::NEG_INFINITY, |mut row| {
         let largest = row.reduce(row.fold(|a, b| a.max(b)), |a, b| a.max(b));
         let shift = -(largest * std::f32::consts::LOG2_E);
-        for value in row.values.iter_mut().flatten() {
+        for value in &mut row.values {
             *value = value.mul_add(std::f32::consts::LOG2_E, shift).exp2();
         }
         let sum = row.reduce(row.fold(|a, b| a + b), |a, b| a + b);
         let scale = sum.reciprocal();
-        for value in row.values.iter_mut().flatten() {
+        for value in &mut row.values {
             *value = *value * scale;
         }
         row.store(y);
-    });
+    })?;
     Program::new(b.finish()?)
 }

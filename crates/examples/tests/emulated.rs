@@ -3,6 +3,7 @@
 #[path = "../../kernels/tests/common/clean.rs"]
 mod clean;
 
+use bytemuck::Pod;
 use half::bf16;
 use persistent_gemm::language::{Element, TensorMapArgument};
 use persistent_gemm::program::{Arguments, Emulation, Program};
@@ -11,6 +12,7 @@ use pgemm_examples::histogram::{BINS, histogram};
 use pgemm_examples::norm::rms_norm;
 use pgemm_examples::softmax::softmax;
 use pgemm_examples::top_k::top_k;
+use pgemm_examples::transpose::{tile, transpose};
 
 /// Numbers between -4 and 4.
 fn numbers(count: usize) -> Vec<bf16> {
@@ -64,9 +66,14 @@ fn assemblers_take_them_without_spills() {
         .flat_map(|columns| [softmax(columns as u32).unwrap(), rms_norm(columns as u32).unwrap()]);
     let selections = [(8, 8), (256, 8), (4096, 32), (8192, 128)];
     let selections = selections.map(|(columns, k)| top_k(columns, k).unwrap());
+    let elements = [Element::U8, Element::Bf16, Element::F32];
+    let transposes = elements
+        .into_iter()
+        .flat_map(|element| [1, 4, 16].map(|multiple| transpose(element, multiple).unwrap()));
     let kernels = programs
         .chain([histogram().unwrap()])
         .chain(selections)
+        .chain(transposes)
         .map(|program| program.kernel().clone());
     clean::assert_clean(&clean::assemblers(), kernels);
 }
@@ -203,4 +210,37 @@ fn ping_pong_of_ragged_extents() {
             arguments.with("columns", columns).unwrap()
         });
     }
+}
+
+/// Transposes a matrix of numbered elements.
+fn transposes<T: Pod + PartialEq + std::fmt::Debug>(element: Element, number: impl Fn(u32) -> T) {
+    for (rows, columns, multiple) in
+        [(1, 1, 1), (37, 91, 1), (3, 150, 1), (68, 140, 4), (128, 128, 8), (48, 144, 16)]
+    {
+        let program = transpose(element, multiple).unwrap();
+        let values: Vec<T> = (0..rows * columns).map(&number).collect();
+        let mut emulation = Emulation::new();
+        let x = emulation.constant("x", &values);
+        let y = emulation.unwritten::<T>("y", values.len());
+        let arguments = program.arguments().with("x", &x).unwrap().with("y", &y).unwrap();
+        let arguments = arguments.with("rows", rows).unwrap().with("columns", columns).unwrap();
+        let grid = [columns.div_ceil(tile(element)), rows.div_ceil(tile(element)), 1];
+        emulation.run(&program, grid, &arguments).unwrap();
+        let expected = (0..rows * columns).map(|i| number(i % rows * columns + i / rows));
+        let expected: Vec<T> = expected.collect();
+        assert_eq!(emulation.read(&y).unwrap(), expected, "{element}, {rows}×{columns}");
+    }
+}
+
+#[test]
+fn transposes_of_every_size() {
+    transposes(Element::U8, |i| (i * 7 / 3) as u8);
+    transposes(Element::Bf16, |i| (i * 3) as u16);
+    transposes(Element::F32, |i| i as f32);
+}
+
+#[test]
+fn elements_of_64_bits_are_refused() {
+    let error = transpose(Element::F64, 2).unwrap_err().to_string();
+    assert!(error.contains("fragments hold no f64"), "{error}");
 }

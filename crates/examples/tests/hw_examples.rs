@@ -6,6 +6,7 @@ mod attention;
 
 use std::time::Duration;
 
+use bytemuck::Pod;
 use half::bf16;
 use persistent_gemm::driver::{Device, Event, Stream, Timing};
 use persistent_gemm::language::{Element, TensorMapArgument};
@@ -16,6 +17,7 @@ use pgemm_examples::histogram::{BINS, histogram};
 use pgemm_examples::norm::rms_norm;
 use pgemm_examples::softmax::softmax;
 use pgemm_examples::top_k::top_k;
+use pgemm_examples::transpose::{tile, transpose};
 
 /// Rows and columns of the matrices that are timed: half a gibibyte of bf16.
 const ROWS: usize = 65536;
@@ -354,4 +356,50 @@ fn gemms_of_the_guide() {
     run_gemm(&device, &ping_pong().unwrap(), [ctas, 1, 1], |arguments| {
         arguments.with("rows", rows).unwrap().with("columns", columns).unwrap()
     });
+}
+
+/// Transposes a matrix of numbered elements, compares samples of it, and times it if it is large.
+fn transposes<T: Pod + Send + Sync + PartialEq + std::fmt::Debug>(
+    device: &Device,
+    element: Element,
+    [rows, columns, multiple]: [u32; 3],
+    number: impl Fn(u32) -> T,
+) {
+    let stream = Stream::new(device).unwrap();
+    let values: Vec<T> = (0..rows * columns).map(&number).collect();
+    let x = DeviceArray::from_slice(device, &values, stream.as_ref()).unwrap();
+    let y = DeviceArray::<T>::new(device, values.len()).unwrap();
+    let loaded = transpose(element, multiple).unwrap().load(device).unwrap();
+    let arguments = loaded.arguments().with("x", &x).unwrap().with("y", &y).unwrap();
+    let arguments = arguments.with("rows", rows).unwrap().with("columns", columns).unwrap();
+    let grid = [columns.div_ceil(tile(element)), rows.div_ceil(tile(element)), 1];
+    let launch = loaded.prepare(grid, &arguments).unwrap();
+    // SAFETY: the arrays outlive the launch, which has their sizes.
+    unsafe { launch.enqueue(stream.as_ref()).unwrap() };
+    stream.as_ref().synchronize_within(LIMIT).unwrap();
+    if values.len() > 1 << 24 {
+        let name = format!("transpose {rows}×{columns} {element}");
+        compare_with_copy(&name, &stream, 2 * size_of_val(&values[..]), &launch);
+    }
+    let found = y.to_vec(stream.as_ref()).unwrap();
+    for column in (0..columns).step_by(columns.div_ceil(200) as usize).chain([columns - 1]) {
+        for row in 0..rows {
+            let at = (column * rows + row) as usize;
+            assert_eq!(found[at], number(row * columns + column), "row {row}, column {column}");
+        }
+    }
+}
+
+#[test]
+fn transposes_run_near_the_speed_of_memory() {
+    let Some(device) = device("transposes_run_near_the_speed_of_memory") else { return };
+    let half = |i: u32| (i.wrapping_mul(0x9e37_79b9) >> 16) as u16;
+    let float = |i: u32| f32::from_bits(0x3f00_0000 | i.wrapping_mul(0x9e37_79b9) >> 9);
+    for extents in [[1, 1, 1], [1003, 777, 1], [520, 264, 8], [16384, 16384, 8], [16383, 16001, 1]]
+    {
+        transposes(&device, Element::Bf16, extents, half);
+    }
+    for extents in [[65, 300, 1], [300, 68, 4], [16384, 8192, 4], [16380, 8001, 1]] {
+        transposes(&device, Element::F32, extents, float);
+    }
 }

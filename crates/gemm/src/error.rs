@@ -518,6 +518,12 @@ impl From<pgemm_ir::BuildError> for Error {
     }
 }
 
+impl From<pgemm_cute::CuteError> for Error {
+    fn from(error: pgemm_cute::CuteError) -> Self {
+        Error::Program(error.into())
+    }
+}
+
 impl From<pgemm_kernels::KernelError> for Error {
     fn from(error: pgemm_kernels::KernelError) -> Self {
         Error::Kernel(Box::new(error))

@@ -1,6 +1,8 @@
 //! Why a kernel could not be built.
 
-use crate::{Location, NAMED_BARRIERS};
+use pgemm_cute::CuteError;
+
+use crate::{Element, Location, NAMED_BARRIERS};
 
 /// A kernel that could not be built.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
@@ -115,6 +117,151 @@ pub enum BuildError {
         name: String,
         /// Place of the first declaration.
         first: Box<Location>,
+    },
+    /// A layout that has no offsets on the device.
+    #[error(
+        "{location}: {layout} has negative strides, a negative offset, or offsets that do not fit 32 \
+         bits: a constant layout of the device, or of one tile, has none of these"
+    )]
+    LayoutOnDevice {
+        /// Place of the use.
+        location: Location,
+        /// The layout.
+        layout: String,
+    },
+    /// Numbers for another number of modes than the layout has.
+    #[error("{location}: {given} {what} for {modes} modes: give one for each mode")]
+    TensorRank {
+        /// Place of the use.
+        location: Location,
+        /// What is given.
+        what: &'static str,
+        /// How many.
+        given: usize,
+        /// Modes of the layout.
+        modes: usize,
+    },
+    /// A tile that cannot be cut from a tensor.
+    #[error(
+        "{location}: no tile of {tile} elements can be cut from mode {mode}, {layout}: use a tile \
+         that divides it"
+    )]
+    Tile {
+        /// Place of the tile.
+        location: Location,
+        /// The mode.
+        mode: usize,
+        /// Extent of the tile.
+        tile: u32,
+        /// The layout of the mode.
+        layout: String,
+    },
+    /// A thread–value layout that does not fit a tile.
+    #[error(
+        "{location}: {thread_value} cannot be repeated over a tile ({tile}), where ? is known only \
+         when the kernel runs: cut a tile whose extents are multiples"
+    )]
+    PartitionedTile {
+        /// Place of the partition.
+        location: Location,
+        /// Extents of the tile.
+        tile: String,
+        /// The thread–value layout.
+        thread_value: String,
+    },
+    /// A partition that is not a layout.
+    #[error("{location}: the tile cannot be divided by {threads}: {error}")]
+    Partition {
+        /// Place of the partition.
+        location: Location,
+        /// The layout of the threads.
+        threads: String,
+        /// What the layout algebra refused.
+        error: Box<CuteError>,
+    },
+    /// An access that is wider than layout and alignment allow.
+    #[error(
+        "{location}: an access of {bytes} bytes of {element}, but at most {possible} bytes are \
+         certainly consecutive, aligned and on one side of the edges: use fewer, or state more by \
+         Pointer::aligned and Int::multiple_of"
+    )]
+    Vector {
+        /// Place of the access.
+        location: Location,
+        /// The element type.
+        element: Element,
+        /// Bytes of the access.
+        bytes: u32,
+        /// The most bytes that are possible.
+        possible: u32,
+    },
+    /// A fragment of elements that are wider than a register.
+    #[error(
+        "{location}: fragments hold no {element}: use load_global and its siblings, or copy_async"
+    )]
+    WideElement {
+        /// Place of the access.
+        location: Location,
+        /// The element type.
+        element: Element,
+    },
+    /// An asynchronous copy of vectors that `cp.async` does not have.
+    #[error(
+        "{location}: an asynchronous copy of {bytes} bytes of {element}, which are all that is \
+         certainly consecutive, aligned and on one side of the edges: at least 4 are needed; state \
+         more by Pointer::aligned and Int::multiple_of, or copy by load and store"
+    )]
+    AsyncVector {
+        /// Place of the copy.
+        location: Location,
+        /// The element type.
+        element: Element,
+        /// Bytes of a vector.
+        bytes: u32,
+    },
+    /// A vector that a thread does not have.
+    #[error("{location}: vector {vector} of {vectors}: vectors are counted from 0")]
+    NoVector {
+        /// Place of the access.
+        location: Location,
+        /// The vector.
+        vector: usize,
+        /// Vectors of the thread.
+        vectors: usize,
+    },
+    /// A copy between different numbers or types of elements.
+    #[error("{location}: {given} are copied to {expected}: both sides need the same")]
+    FragmentDiffers {
+        /// Place of the copy.
+        location: Location,
+        /// What is copied.
+        given: String,
+        /// What it is copied to.
+        expected: String,
+    },
+    /// A fragment that `ldmatrix` and `stmatrix` do not have.
+    #[error(
+        "{location}: {fragment}, of {element}, does not consist of 8×8 matrices of 16-bit elements \
+         whose rows are 16 aligned bytes of a tile: use partition"
+    )]
+    Matrices {
+        /// Place of the access.
+        location: Location,
+        /// The thread–value layout of the fragment.
+        fragment: String,
+        /// The element type.
+        element: Element,
+    },
+    /// A conversion that does not exist.
+    #[error(
+        "{location}: {element} has no conversion from and to binary32: copy the elements as they \
+         are, with 0 beyond the edges, or use a type with Element::is_movable"
+    )]
+    NotMovable {
+        /// Place of the conversion.
+        location: Location,
+        /// The element type.
+        element: Element,
     },
     /// Roles were never declared, so the kernel has no threads.
     #[error("kernel {name} declares no warp roles: call warp_roles once")]

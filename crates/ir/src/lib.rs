@@ -25,6 +25,7 @@ mod ring;
 mod roles;
 mod smem;
 mod sync;
+mod tensor;
 pub mod text;
 mod tma;
 mod types;
@@ -65,9 +66,13 @@ pub use passes::{PassError, legalise, optimise};
 pub use ring::{LoadSlot, ReadSlot, Relay, Release, Ring, RingCursor, StoreSlot};
 pub use roles::{Occupancy, Roles};
 pub use smem::SmemRequest;
+pub use tensor::{Fragment, Int, IntoInts, MemorySpace, Partition, Pointer, Tensor, TensorLayout};
 pub use types::{AccId, Constant, LocId, ParamId, RegionId, RoleId, Type, ValueId};
 pub use value::{IntoVal, Scalar, Val, ty};
 pub use verify::{Rule, VerifyError, Violation, verify};
+
+/// The layout algebra of constants: shapes, strides, swizzles and thread–value layouts.
+pub use pgemm_cute as layout;
 
 /// A hash of the sources of this crate, tests apart. Kernels that were assembled in advance carry
 /// it, and are not used if it differs.

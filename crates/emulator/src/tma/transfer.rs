@@ -10,7 +10,7 @@ use crate::machine::{Emulator, Operation};
 use crate::number;
 use crate::program::{SMEM_BASE, TensorMap};
 use crate::report::ReportKind;
-use crate::shadow::{self, Access, CELL_BYTES, Observer, ShadowSpace};
+use crate::shadow::{Access, Observer, ShadowSpace};
 use crate::state::{BulkThread, Wait, WarpId};
 use crate::tma::reduction;
 
@@ -125,12 +125,12 @@ impl Emulator<'_> {
                 .as_mut()
                 .expect("a cluster with operations is resident")
                 .ctas[rank];
-            let cells = shadow::cells(&mut cta.shadow, offset, bytes);
+            let (cells, cell_bytes) = cta.shadow.cells(offset, bytes);
             let knowledge = &flight.knowledge;
             let mut observer =
                 Observer::new(&mut self.log, knowledge, access, ShadowSpace::Shared, checks);
             if let Err((index, conflict)) = observer.write(cells) {
-                let address = flight.shared + (index * CELL_BYTES) as u32;
+                let address = flight.shared + (index * cell_bytes) as u32;
                 let place = self.describe_shared(slot, rank, address);
                 return Err(self.conflict(conflict, &access, "writes a TMA box", &place));
             }
@@ -258,13 +258,11 @@ impl Emulator<'_> {
                 let end = (row.start + row.bytes) as u32;
                 for chunk in (begin..end).step_by(CHUNK_BYTES as usize) {
                     let address = stored(row.index * inner + chunk);
-                    let cells = shadow::cells(
-                        &mut cta.shadow,
-                        (address - SMEM_BASE) as usize,
-                        CHUNK_BYTES.min(end - chunk),
-                    );
+                    let (cells, cell_bytes) = cta
+                        .shadow
+                        .cells((address - SMEM_BASE) as usize, CHUNK_BYTES.min(end - chunk));
                     if let Err((index, conflict)) = observer.read(cells) {
-                        failed = Some((address + (index * CELL_BYTES) as u32, conflict));
+                        failed = Some((address + (index * cell_bytes) as u32, conflict));
                         break 'rows;
                     }
                 }

@@ -1,5 +1,5 @@
-//! Loads and stores of single elements of global memory: rounding, alignment, and races between
-//! neighbours. The kernels are written with the builder.
+//! Loads and stores of single elements: rounding, alignment, and races between neighbours, in global
+//! and in shared memory. The kernels are written with the builder.
 
 use pgemm_emulator::{Memory, Permission, ReportKind};
 use pgemm_ir::{
@@ -410,4 +410,42 @@ fn lanes_that_write_up_and_down_are_compared_with_all_before() {
     passes(&kernel(32), 1, |m| (memory_of(8)(m), ()), |_, ()| ());
     // Lane 1's range ends where lane 0's begins.
     fails_with(&kernel(2), 1, memory_of(8), ReportKind::Race, &["here"]);
+}
+
+/// Warps store to shared memory, `apart` bytes from each other, `bytes` bytes each.
+fn warps_beside_each_other(apart: u32, bytes: u32) -> Kernel {
+    role(move |b| {
+        let region = RegionKind::Data(Element::U8);
+        let smem = b.smem_address(b.region("tile", region, SmemRequest::whole(64, 16)));
+        let own = smem.offset(b.special(Special::Warp) * apart);
+        b.if_(b.special(Special::Lane).eq(0), || {
+            b.scope("store", || b.store_narrow_shared(own, bytes, b.constant(7)));
+        });
+    })
+}
+
+#[test]
+fn neighbours_in_one_word_of_shared_memory_do_not_race() {
+    for bytes in [1, 2] {
+        let kernel = warps_beside_each_other(bytes, bytes);
+        passes(&kernel, 1, |_| (vec![], ()), |_, ()| ());
+    }
+    let kernel = warps_beside_each_other(0, 1);
+    fails_with(&kernel, 1, |_| vec![], ReportKind::Race, &["store"]);
+}
+
+#[test]
+fn half_a_word_of_shared_memory_is_unwritten() {
+    let kernel = |offset: u32| {
+        role(move |b| {
+            let region = RegionKind::Data(Element::Bf16);
+            let smem = b.smem_address(b.region("tile", region, SmemRequest::whole(64, 16)));
+            b.if_(b.special(Special::Thread).eq(0), || {
+                b.store_narrow_shared(smem, 2, b.constant(7));
+                b.scope("load", || b.load_narrow_shared(smem.offset(offset), 2));
+            });
+        })
+    };
+    passes(&kernel(0), 1, |_| (vec![], ()), |_, ()| ());
+    fails_with(&kernel(2), 1, |_| vec![], ReportKind::UninitialisedRead, &["load"]);
 }

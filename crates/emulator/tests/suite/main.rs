@@ -18,6 +18,7 @@ mod lanes;
 mod maps;
 mod memory_model;
 mod reports;
+mod tensors;
 mod tma;
 mod values;
 mod warp_mma;

@@ -12,6 +12,9 @@ pub enum ProgramError {
     /// The builder could not finish the kernel.
     #[error(transparent)]
     Build(#[from] BuildError),
+    /// A layout that a kernel needs does not exist.
+    #[error(transparent)]
+    Layout(#[from] pgemm_cute::CuteError),
     /// The kernel breaks rules of the language.
     #[error(transparent)]
     Rules(#[from] pgemm_ir::PassError),

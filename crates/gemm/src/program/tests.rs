@@ -110,3 +110,12 @@ fn rules_of_the_language_are_kept() {
     assert!(error.contains("all threads of a warp execute warp_sync together"), "{error}");
     assert!(error.contains("program/tests.rs"), "{error}");
 }
+
+#[test]
+fn errors_of_layouts_are_errors_of_programs() {
+    let build = || {
+        pgemm_ir::layout::Layout::row_major((0, 8))?;
+        Ok(())
+    };
+    assert!(message(build()).contains("every extent must be at least 1"));
+}

@@ -4,3 +4,4 @@ mod accumulators;
 mod barriers;
 mod names;
 mod rings;
+mod tensors;
