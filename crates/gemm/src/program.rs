@@ -86,9 +86,11 @@ pub use self::loaded::{LoadedProgram, PreparedLaunch};
 use crate::driver::Device;
 use crate::error::{Error, ProgramError, Result};
 use crate::files;
+#[cfg(feature = "emulator")]
+pub use pgemm_emulator::{Options, Schedule, Statistics, UnknownSchedule};
 
 /// The longest text of a kernel that is read, in bytes. The library's own kernels have up to 0.4 MB.
-const MOST_TEXT_BYTES: usize = 8 << 20;
+const MOST_TEXT_BYTES: usize = 4 << 20;
 
 /// What a launch must know of a kernel: its name, its parameters, and the shape of its CTAs.
 #[derive(Debug, PartialEq)]
@@ -140,7 +142,8 @@ impl Program {
     /// error of [`from_text`](Self::from_text).
     pub fn load_file(path: impl AsRef<Path>) -> Result<Program> {
         let path = path.as_ref();
-        let of_file = |source| ProgramError::File { path: path.to_owned(), source: Box::new(source) };
+        let of_file =
+            |source| ProgramError::File { path: path.to_owned(), source: Box::new(source) };
         let bytes = files::read_regular_up_to(path, MOST_TEXT_BYTES as u64)
             .map_err(|source| Error::Io { path: path.to_owned(), source })?;
         let text = String::from_utf8(bytes).map_err(|error| {

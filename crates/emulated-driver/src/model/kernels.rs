@@ -109,7 +109,8 @@ fn listed_files() -> Vec<PathBuf> {
 /// None has it, or a file cannot be used.
 fn in_files(name: &str, files: Vec<PathBuf>) -> Result<Loaded, String> {
     for path in &files {
-        let kernel = in_file(path).map_err(|error| format!("{FILES}: {}: {error}", path.display()))?;
+        let kernel =
+            in_file(path).map_err(|error| format!("{FILES}: {}: {error}", path.display()))?;
         if kernel.name == name {
             return Ok(Loaded { kernel, resident: false });
         }

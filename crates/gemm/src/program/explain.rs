@@ -19,21 +19,9 @@ pub(super) fn signature(kernel: &Kernel) -> String {
     let parameters: Vec<String> = kernel
         .params
         .iter()
-        .map(|parameter| format!("{}: {}", parameter.name, type_of(&parameter.kind)))
+        .map(|parameter| format!("{}: {}", parameter.name, parameter.kind))
         .collect();
     format!("{}({})", kernel.name, parameters.join(", "))
-}
-
-/// The type of a parameter in the words of the text form.
-fn type_of(kind: &ParamKind) -> String {
-    match kind {
-        ParamKind::Scalar(ty) => ty.to_string(),
-        ParamKind::TensorMap(spec) => {
-            let extents: Vec<String> = spec.box_extents.iter().map(u32::to_string).collect();
-            let swizzle = spec.swizzle.name();
-            format!("tensor_map {} [{}] {swizzle}", spec.element, extents.join(", "))
-        }
-    }
 }
 
 /// What the kernel takes, who runs it, what it occupies, and what it does.
@@ -41,27 +29,41 @@ pub(super) fn page(kernel: &Kernel) -> String {
     let mut page = format!("{}\n\nlaunch\n", signature(kernel));
     let mut line = |name: &str, text: String| push(&mut page, name, &text);
     line("CTA", format!("{} threads: {}", kernel.threads(), warpgroups(kernel.warpgroups())));
-    line("cluster", match kernel.cluster {
-        1 => "1 CTA".to_owned(),
-        ctas => format!("{ctas} CTAs: the grid along x must be a multiple of {ctas}"),
-    });
+    line(
+        "cluster",
+        match kernel.cluster {
+            1 => "1 CTA".to_owned(),
+            ctas => format!("{ctas} CTAs: the grid along x must be a multiple of {ctas}"),
+        },
+    );
     line("CTAs of an SM", occupancy(kernel));
     section(&mut page, "parameters", kernel.params.iter().map(parameter));
     section(&mut page, "roles", roles(kernel));
     let bytes = kernel.smem_bytes();
     let title = format!("shared memory: {bytes} of {MAX_SMEM_BYTES} bytes");
-    section(&mut page, &title, kernel.regions.iter().map(|region| {
-        let end = region.offset + region.bytes;
-        let holds = match region.kind {
-            RegionKind::Data(element) => element.to_string(),
-            RegionKind::Mbarrier => format!("{} mbarriers", region.bytes / MBARRIER_BYTES),
-        };
-        let place = format!("bytes {} to {end}, aligned to {}", region.offset, region.align);
-        (region.name.clone(), format!("{holds}, {place}"))
-    }));
-    section(&mut page, "accumulators", kernel.accumulators.iter().enumerate().map(|(index, acc)| {
-        (format!("acc{index}"), format!("{} registers of {} in each thread", acc.registers, acc.ty))
-    }));
+    section(
+        &mut page,
+        &title,
+        kernel.regions.iter().map(|region| {
+            let end = region.offset + region.bytes;
+            let holds = match region.kind {
+                RegionKind::Data(element) => element.to_string(),
+                RegionKind::Mbarrier => format!("{} mbarriers", region.bytes / MBARRIER_BYTES),
+            };
+            let place = format!("bytes {} to {end}, aligned to {}", region.offset, region.align);
+            (region.name.clone(), format!("{holds}, {place}"))
+        }),
+    );
+    section(
+        &mut page,
+        "accumulators",
+        kernel.accumulators.iter().enumerate().map(|(index, acc)| {
+            (
+                format!("acc{index}"),
+                format!("{} registers of {} in each thread", acc.registers, acc.ty),
+            )
+        }),
+    );
     operations(kernel, &mut page);
     page
 }
