@@ -174,7 +174,7 @@ impl Program {
         let stream = self.stream(py, ordinal, given, &arrays, stream)?;
         // 0 and 1 are the legacy default stream, which others wait for.
         let others = arrays.iter().filter_map(|array| array.source.stream);
-        let others: Vec<u64> = others.filter(|other| other.max(&1) != stream.max(1)).collect();
+        let others: Vec<u64> = others.filter(|other| (*other).max(1) != stream.max(1)).collect();
         let is_of_jax = given
             .values()
             .iter()

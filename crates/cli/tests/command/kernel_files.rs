@@ -173,7 +173,7 @@ fn arguments_that_do_not_fit_are_refused() {
     about("emulate", &saxpy, &words).refused(&["grid"]);
     let tile = kernel("transpose");
     about("emulate", &tile, "--arg source=f16[8,16]:zeros").refused(&["f16", "tensor map of f32"]);
-    about("emulate", &tile, "--arg source=f32[16]:zeros").refused(&["'source'", "dimensions"]);
+    about("emulate", &tile, "--arg source=f32[16]:zeros").refused(&["'source'", "rank 2"]);
     about("emulate", &tile, "--arg source=3").refused(&["an array such as f32[64,64]:random"]);
     about("emulate", &tile, &format!("--arg source=f32[8,16]:@{}", tile.display()))
         .refused(&["transpose.kernel has", "and f32[8, 16] has 512"]);
