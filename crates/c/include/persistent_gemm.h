@@ -33,6 +33,10 @@
 // there is none. The default.
 #define PGEMM_CURRENT_DEVICE -1
 
+// Values for the parameters of a program: made by pgemm_arguments_create, used by one thread at a
+// time, destroyed by pgemm_arguments_destroy.
+typedef struct pgemm_arguments pgemm_arguments;
+
 // A resident kernel that computes jobs as they arrive. It is created by pgemm_engine_create, may
 // be used from any thread, and is destroyed by pgemm_engine_destroy.
 typedef struct pgemm_engine pgemm_engine;
@@ -43,6 +47,10 @@ typedef struct pgemm_gemm pgemm_gemm;
 // A problem at addresses, checked and ready to be submitted: made by pgemm_job_prepare, destroyed
 // by pgemm_job_destroy.
 typedef struct pgemm_job pgemm_job;
+
+// A kernel of one's own: made by pgemm_program_open or pgemm_program_parse, used from any thread,
+// destroyed by pgemm_program_destroy.
+typedef struct pgemm_program pgemm_program;
 
 // The status of a call: PGEMM_SUCCESS or one of PGEMM_ERROR_... pgemm_last_error returns the
 // message of an error.
@@ -217,6 +225,26 @@ typedef struct pgemm_pack_info {
   size_t problems;
 } pgemm_pack_info;
 
+// The type of a program's parameter: one of PGEMM_PARAMETER_...
+typedef int32_t pgemm_parameter_type;
+
+// A parameter of a program. pgemm_parameter_init sets every field to 0.
+typedef struct pgemm_parameter {
+  // Bytes of this struct in the caller's header. Set by pgemm_parameter_init.
+  size_t struct_size;
+  // The name, valid until the program is destroyed.
+  const char *name;
+  // The type.
+  pgemm_parameter_type kind;
+  // Type of the elements of a tensor map.
+  pgemm_dtype dtype;
+  // Dimensions of a tensor map, 1 to 5. 0 for other parameters.
+  uint32_t rank;
+  // Extents of the boxes of a tensor map that the kernel copies, in elements, the contiguous
+  // dimension first.
+  uint32_t box_extents[5];
+} pgemm_parameter;
+
 // What pgemm_warm_up did. pgemm_warm_up_result_init sets every number to 0.
 typedef struct pgemm_warm_up_result {
   // Bytes of this struct in the caller's header. Set by pgemm_warm_up_result_init.
@@ -363,6 +391,22 @@ typedef void (*pgemm_progress)(size_t done, size_t all, void *context);
 // same results bit for bit. Later runs take the better kernel once it is compiled. If there is no
 // such kernel, the problem waits.
 #define PGEMM_COMPILE_BEHIND 1
+
+// A 32-bit unsigned integer: pgemm_arguments_set_u32.
+#define PGEMM_PARAMETER_U32 1
+
+// A 64-bit unsigned integer, or an address of device memory: pgemm_arguments_set_u64 or
+// pgemm_arguments_set_pointer.
+#define PGEMM_PARAMETER_U64 2
+
+// binary32: pgemm_arguments_set_f32.
+#define PGEMM_PARAMETER_F32 3
+
+// binary64: pgemm_arguments_set_f64.
+#define PGEMM_PARAMETER_F64 4
+
+// A tensor map: pgemm_arguments_set_tensor_map.
+#define PGEMM_PARAMETER_TENSOR_MAP 5
 
 #ifdef __cplusplus
 extern "C" {
@@ -575,6 +619,95 @@ pgemm_status pgemm_pack_info_init(struct pgemm_pack_info *info, size_t size);
 // generates kernels differently. No GPU is needed.
 pgemm_status pgemm_load_pack(const char *path, struct pgemm_pack_info *info);
 
+// Opens a program: a kernel in its text form in a file, as Program::save in Rust writes it. The
+// kernel is checked against the rules of the language. No device is needed. A program runs on the
+// device with all that its caller may access, so open only files that you would load a library
+// from. Fails with PGEMM_ERROR_FILE if the file cannot be read, is no kernel, or breaks a rule; the
+// message has the line. *program is null after a failure.
+pgemm_status pgemm_program_open(const char *path, struct pgemm_program **program);
+
+// The same for the text of such a file. A text that is no kernel is PGEMM_ERROR_INVALID_ARGUMENT.
+pgemm_status pgemm_program_parse(const char *source, struct pgemm_program **program);
+
+// Destroys a program and sets *program to null. Does nothing if *program is null. Waits for the
+// device if the program is loaded. No other thread may be using the program, nor a graph that
+// captured launches of it. Its arguments may be destroyed before or after.
+pgemm_status pgemm_program_destroy(struct pgemm_program **program);
+
+// Describes a program on a page: parameters, roles, shared memory, occupancy, operations. The text
+// is written as by pgemm_plan_describe.
+pgemm_status pgemm_program_describe(const struct pgemm_program *program,
+                                    char *text,
+                                    size_t capacity,
+                                    size_t *length);
+
+// Sets all fields of a parameter to 0. size is sizeof(pgemm_parameter).
+pgemm_status pgemm_parameter_init(struct pgemm_parameter *parameter, size_t size);
+
+// Writes the number of parameters of a program.
+pgemm_status pgemm_program_parameter_count(const struct pgemm_program *program, size_t *count);
+
+// Describes the parameter of this index, from 0, in the order of their declaration.
+pgemm_status pgemm_program_parameter(const struct pgemm_program *program,
+                                     size_t index,
+                                     struct pgemm_parameter *parameter);
+
+// Compiles a program and loads it on a device, an ordinal or PGEMM_CURRENT_DEVICE, as pgemm_create
+// does. Otherwise the first launch does this on the current device. It takes up to some tenths of a
+// second, and is not possible while a stream is being captured. A program is loaded on one device;
+// open it again for another.
+pgemm_status pgemm_program_load(const struct pgemm_program *program, int32_t device);
+
+// Makes arguments for launches of a program, of which none has a value yet. *arguments is null
+// after a failure.
+pgemm_status pgemm_arguments_create(const struct pgemm_program *program, struct pgemm_arguments **arguments);
+
+// Destroys arguments and sets *arguments to null. Does nothing if *arguments is null. Launches that
+// were enqueued with them are not affected.
+pgemm_status pgemm_arguments_destroy(struct pgemm_arguments **arguments);
+
+// Gives the parameter of this name a 32-bit number, in place of an earlier value. An unknown name
+// and a parameter of another type are PGEMM_ERROR_INVALID_ARGUMENT.
+pgemm_status pgemm_arguments_set_u32(struct pgemm_arguments *arguments, const char *name, uint32_t value);
+
+// The same for a 64-bit number.
+pgemm_status pgemm_arguments_set_u64(struct pgemm_arguments *arguments, const char *name, uint64_t value);
+
+// The same for binary32.
+pgemm_status pgemm_arguments_set_f32(struct pgemm_arguments *arguments, const char *name, float value);
+
+// The same for binary64.
+pgemm_status pgemm_arguments_set_f64(struct pgemm_arguments *arguments, const char *name, double value);
+
+// The same for an address of device memory, whose parameter is a 64-bit number. What the kernel
+// does with the address is not checked.
+pgemm_status pgemm_arguments_set_pointer(struct pgemm_arguments *arguments,
+                                         const char *name,
+                                         const void *address);
+
+// The same for a tensor map of a tensor in device memory. Its rank is that of the parameter.
+// extents has rank numbers: elements along each dimension, the contiguous one first. strides has
+// rank - 1: bytes from one index of each other dimension to the next, multiples of 16. Null stands
+// for a tensor without gaps. The address is a multiple of 16.
+pgemm_status pgemm_arguments_set_tensor_map(struct pgemm_arguments *arguments,
+                                            const char *name,
+                                            const void *address,
+                                            uint32_t rank,
+                                            const uint64_t *extents,
+                                            const uint64_t *strides);
+
+// Enqueues a launch of grid_x by grid_y by grid_z CTAs on a stream (a CUstream or cudaStream_t;
+// null is the legacy default stream) and returns. Loads the program on the current device if it is
+// not loaded; the context must outlive the program. The arguments must be of this program, with a
+// value for each parameter, and are copied. What goes wrong while the kernel runs is reported by a
+// later call of the driver.
+pgemm_status pgemm_program_launch(const struct pgemm_program *program,
+                                  const struct pgemm_arguments *arguments,
+                                  uint32_t grid_x,
+                                  uint32_t grid_y,
+                                  uint32_t grid_z,
+                                  void *stream);
+
 // Sets all fields of the result of a warm-up to their defaults. size is
 // sizeof(pgemm_warm_up_result).
 pgemm_status pgemm_warm_up_result_init(struct pgemm_warm_up_result *result, size_t size);
@@ -722,6 +855,7 @@ public:
   };
 
   class Engine;
+  class Program;
 
   // What the jobs of an engine are wanted for.
   enum class Goal : pgemm_goal { Throughput = PGEMM_GOAL_THROUGHPUT, Latency = PGEMM_GOAL_LATENCY };
@@ -1122,6 +1256,134 @@ private:
   }
 
   std::unique_ptr<pgemm_engine, Destroy> handle_;
+};
+
+// A kernel of one's own, from a file. May be used by many threads at once.
+//
+//   PersistentGemm::Program saxpy("saxpy.kernel");
+//   auto arguments = saxpy.arguments();
+//   arguments.set("x", x).set("y", y).set("n", 300u).set("alpha", 2.0f);
+//   saxpy.launch(arguments, {3}, stream);
+class PersistentGemm::Program {
+public:
+  // CTAs of a launch.
+  struct Grid {
+    std::uint32_t x = 1;
+    std::uint32_t y = 1;
+    std::uint32_t z = 1;
+  };
+
+  // Values for the parameters of a program, by name. Each set replaces the parameter's former value. To be used by one
+  // thread at a time.
+  class Arguments {
+  public:
+    // As pgemm_arguments_set_u32, _u64, _f32, _f64 and _pointer. The type of the value must be that of the parameter.
+    Arguments &set(const std::string &name, std::uint32_t value) {
+      return checked(pgemm_arguments_set_u32(handle_.get(), name.c_str(), value));
+    }
+    Arguments &set(const std::string &name, std::uint64_t value) {
+      return checked(pgemm_arguments_set_u64(handle_.get(), name.c_str(), value));
+    }
+    Arguments &set(const std::string &name, float value) {
+      return checked(pgemm_arguments_set_f32(handle_.get(), name.c_str(), value));
+    }
+    Arguments &set(const std::string &name, double value) {
+      return checked(pgemm_arguments_set_f64(handle_.get(), name.c_str(), value));
+    }
+    Arguments &set(const std::string &name, const void *address) {
+      return checked(pgemm_arguments_set_pointer(handle_.get(), name.c_str(), address));
+    }
+
+    // A tensor map of a tensor with these extents in elements, the contiguous dimension first, and these strides in
+    // bytes of the other dimensions. Without strides there are no gaps. As pgemm_arguments_set_tensor_map.
+    Arguments &setTensorMap(const std::string &name, const void *address, const std::vector<std::uint64_t> &extents,
+                            const std::vector<std::uint64_t> &strides = {}) {
+      if (!strides.empty() && strides.size() + 1 != extents.size()) {
+        throw Error(PGEMM_ERROR_INVALID_ARGUMENT, "strides must have one number fewer than extents, or none");
+      }
+      return checked(pgemm_arguments_set_tensor_map(handle_.get(), name.c_str(), address,
+                                                    static_cast<std::uint32_t>(extents.size()), extents.data(),
+                                                    strides.empty() ? nullptr : strides.data()));
+    }
+
+    // For calls of the C API.
+    pgemm_arguments *handle() const noexcept { return handle_.get(); }
+
+  private:
+    friend class Program;
+    struct Destroy {
+      void operator()(pgemm_arguments *handle) const noexcept { pgemm_arguments_destroy(&handle); }
+    };
+
+    explicit Arguments(pgemm_arguments *handle) noexcept : handle_(handle) {}
+
+    Arguments &checked(pgemm_status status) {
+      check(status);
+      return *this;
+    }
+
+    std::unique_ptr<pgemm_arguments, Destroy> handle_;
+  };
+
+  // The program in a file. As pgemm_program_open.
+  explicit Program(const std::string &path) {
+    pgemm_program *handle = nullptr;
+    check(pgemm_program_open(path.c_str(), &handle));
+    handle_.reset(handle);
+  }
+
+  // The program of a text. As pgemm_program_parse.
+  static Program parse(const std::string &source) {
+    pgemm_program *handle = nullptr;
+    check(pgemm_program_parse(source.c_str(), &handle));
+    return Program(handle);
+  }
+
+  // A page about the program. As pgemm_program_describe.
+  std::string describe() const {
+    return text([&](char *room, std::size_t capacity, std::size_t *length) {
+      return pgemm_program_describe(handle_.get(), room, capacity, length);
+    });
+  }
+
+  // The parameters in the order of their declaration. Their names are valid as long as the program.
+  std::vector<pgemm_parameter> parameters() const {
+    std::size_t count = 0;
+    check(pgemm_program_parameter_count(handle_.get(), &count));
+    std::vector<pgemm_parameter> found(count);
+    for (std::size_t index = 0; index < count; ++index) {
+      check(pgemm_parameter_init(&found[index], sizeof found[index]));
+      check(pgemm_program_parameter(handle_.get(), index, &found[index]));
+    }
+    return found;
+  }
+
+  // Compiles and loads the program, so that launches only launch. As pgemm_program_load.
+  void load(std::int32_t device = PGEMM_CURRENT_DEVICE) { check(pgemm_program_load(handle_.get(), device)); }
+
+  // Arguments without values. As pgemm_arguments_create.
+  Arguments arguments() const {
+    pgemm_arguments *handle = nullptr;
+    check(pgemm_arguments_create(handle_.get(), &handle));
+    return Arguments(handle);
+  }
+
+  // Enqueues a launch and returns. As pgemm_program_launch.
+  void launch(const Arguments &arguments, const Grid &grid, void *stream = nullptr) {
+    check(pgemm_program_launch(handle_.get(), arguments.handle(), grid.x, grid.y, grid.z, stream));
+  }
+
+  // For calls of the C API.
+  pgemm_program *handle() const noexcept { return handle_.get(); }
+
+private:
+  struct Destroy {
+    void operator()(pgemm_program *handle) const noexcept { pgemm_program_destroy(&handle); }
+  };
+
+  explicit Program(pgemm_program *handle) noexcept : handle_(handle) {}
+
+  std::unique_ptr<pgemm_program, Destroy> handle_;
 };
 
 #endif // C++17

@@ -144,6 +144,21 @@ pub const PGEMM_COMPILE_NOW: Compile = 0;
 /// such kernel, the problem waits.
 pub const PGEMM_COMPILE_BEHIND: Compile = 1;
 
+/// The type of a program's parameter: one of PGEMM_PARAMETER_...
+pub type ParameterType = i32;
+
+/// A 32-bit unsigned integer: pgemm_arguments_set_u32.
+pub const PGEMM_PARAMETER_U32: ParameterType = 1;
+/// A 64-bit unsigned integer, or an address of device memory: pgemm_arguments_set_u64 or
+/// pgemm_arguments_set_pointer.
+pub const PGEMM_PARAMETER_U64: ParameterType = 2;
+/// binary32: pgemm_arguments_set_f32.
+pub const PGEMM_PARAMETER_F32: ParameterType = 3;
+/// binary64: pgemm_arguments_set_f64.
+pub const PGEMM_PARAMETER_F64: ParameterType = 4;
+/// A tensor map: pgemm_arguments_set_tensor_map.
+pub const PGEMM_PARAMETER_TENSOR_MAP: ParameterType = 5;
+
 /// A job that was submitted to an engine. Never 0.
 pub type Ticket = u64;
 
@@ -319,6 +334,25 @@ pub struct PackInfo {
     pub problems: usize,
 }
 
+/// A parameter of a program. pgemm_parameter_init sets every field to 0.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct Parameter {
+    /// Bytes of this struct in the caller's header. Set by pgemm_parameter_init.
+    pub struct_size: usize,
+    /// The name, valid until the program is destroyed.
+    pub name: *const c_char,
+    /// The type.
+    pub kind: ParameterType,
+    /// Type of the elements of a tensor map.
+    pub dtype: Dtype,
+    /// Dimensions of a tensor map, 1 to 5. 0 for other parameters.
+    pub rank: u32,
+    /// Extents of the boxes of a tensor map that the kernel copies, in elements, the contiguous
+    /// dimension first.
+    pub box_extents: [u32; 5],
+}
+
 impl Default for Config {
     fn default() -> Self {
         Config {
@@ -405,6 +439,19 @@ impl Default for PackInfo {
     }
 }
 
+impl Default for Parameter {
+    fn default() -> Self {
+        Parameter {
+            struct_size: size_of::<Parameter>(),
+            name: std::ptr::null(),
+            kind: 0,
+            dtype: PGEMM_UNSPECIFIED,
+            rank: 0,
+            box_extents: [0; 5],
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -418,6 +465,8 @@ mod tests {
         assert_eq!(std::mem::offset_of!(WarmUpResult, assembled), 24);
         assert!(size_of::<PackInfo>() >= 24);
         assert_eq!(std::mem::offset_of!(PackInfo, problems), 16);
+        assert!(size_of::<Parameter>() >= 48);
+        assert_eq!(std::mem::offset_of!(Parameter, box_extents), 28);
         assert_eq!(std::mem::offset_of!(EngineOptions, watchdog_microseconds), 24);
         assert_eq!(std::mem::offset_of!(Config, device), 80);
         assert_eq!(std::mem::offset_of!(Config, autotune_file), 104);

@@ -74,14 +74,7 @@ impl Requested {
             Some(name) => named(config, from, &name)?,
         };
         Plan::check_config(&config, USUAL_SMS)?;
-        let device = match from.device {
-            PGEMM_CURRENT_DEVICE => None,
-            ordinal => Some(u32::try_from(ordinal).map_err(|_| {
-                Failure::argument(format!(
-                    "device = {ordinal} is no ordinal: give 0 or more, or PGEMM_CURRENT_DEVICE"
-                ))
-            })?),
-        };
+        let device = ordinal(from.device)?;
         Ok(Requested { config, device, autotune_file })
     }
 }
@@ -141,6 +134,34 @@ fn named(config: Config, from: &abi::Config, name: &str) -> Result<Config, Failu
     let mut config = config.with_epilogue(epilogue).with_spec(spec);
     config.precision = precision;
     Ok(config)
+}
+
+/// The ordinal of a device; `None` for that of the calling thread.
+pub fn ordinal(device: i32) -> Result<Option<u32>, Failure> {
+    if device == PGEMM_CURRENT_DEVICE {
+        return Ok(None);
+    }
+    u32::try_from(device).map(Some).map_err(|_| {
+        Failure::argument(format!(
+            "device = {device} is no ordinal: give 0 or more, or PGEMM_CURRENT_DEVICE"
+        ))
+    })
+}
+
+/// The number of an element type.
+pub fn number_of(dtype: Dtype) -> abi::Dtype {
+    match dtype {
+        Dtype::F16 => PGEMM_FP16,
+        Dtype::Bf16 => PGEMM_BF16,
+        Dtype::F32 => PGEMM_FP32,
+        Dtype::Tf32 => PGEMM_TF32,
+        Dtype::F64 => PGEMM_FP64,
+        Dtype::E4m3 => PGEMM_E4M3,
+        Dtype::E5m2 => PGEMM_E5M2,
+        Dtype::S8 => PGEMM_S8,
+        Dtype::U8 => PGEMM_U8,
+        Dtype::S32 => PGEMM_S32,
+    }
 }
 
 fn dtype(what: &str, requested: abi::Dtype) -> Result<Option<Dtype>, Failure> {

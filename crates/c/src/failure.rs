@@ -5,6 +5,7 @@ use std::cell::RefCell;
 use std::ffi::{CStr, CString};
 
 use pgemm::engine::EngineError;
+use pgemm::error::ProgramError;
 use pgemm::measure::MeasureError;
 use pgemm::tune::TuneError;
 use pgemm::{Error, PlanError};
@@ -114,7 +115,11 @@ fn status_of(error: &Error) -> Status {
         Error::Io { .. }
         | Error::DamagedResults { .. }
         | Error::ForeignResults { .. }
-        | Error::UnusablePack { .. } => PGEMM_ERROR_FILE,
+        | Error::UnusablePack { .. }
+        | Error::Program(ProgramError::File { .. }) => PGEMM_ERROR_FILE,
+        // The memory of the emulator, which no call here reads.
+        Error::Program(ProgramError::Memory(_)) => PGEMM_ERROR_INTERNAL,
+        Error::Program(_) => PGEMM_ERROR_INVALID_ARGUMENT,
         Error::Engine(error) => status_of_engine(error),
         _ => PGEMM_ERROR_INTERNAL,
     }

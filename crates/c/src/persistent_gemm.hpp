@@ -121,6 +121,7 @@ public:
   };
 
   class Engine;
+  class Program;
 
   // What the jobs of an engine are wanted for.
   enum class Goal : pgemm_goal { Throughput = PGEMM_GOAL_THROUGHPUT, Latency = PGEMM_GOAL_LATENCY };
@@ -521,6 +522,134 @@ private:
   }
 
   std::unique_ptr<pgemm_engine, Destroy> handle_;
+};
+
+// A kernel of one's own, from a file. May be used by many threads at once.
+//
+//   PersistentGemm::Program saxpy("saxpy.kernel");
+//   auto arguments = saxpy.arguments();
+//   arguments.set("x", x).set("y", y).set("n", 300u).set("alpha", 2.0f);
+//   saxpy.launch(arguments, {3}, stream);
+class PersistentGemm::Program {
+public:
+  // CTAs of a launch.
+  struct Grid {
+    std::uint32_t x = 1;
+    std::uint32_t y = 1;
+    std::uint32_t z = 1;
+  };
+
+  // Values for the parameters of a program, by name. Each set replaces the parameter's former value. To be used by one
+  // thread at a time.
+  class Arguments {
+  public:
+    // As pgemm_arguments_set_u32, _u64, _f32, _f64 and _pointer. The type of the value must be that of the parameter.
+    Arguments &set(const std::string &name, std::uint32_t value) {
+      return checked(pgemm_arguments_set_u32(handle_.get(), name.c_str(), value));
+    }
+    Arguments &set(const std::string &name, std::uint64_t value) {
+      return checked(pgemm_arguments_set_u64(handle_.get(), name.c_str(), value));
+    }
+    Arguments &set(const std::string &name, float value) {
+      return checked(pgemm_arguments_set_f32(handle_.get(), name.c_str(), value));
+    }
+    Arguments &set(const std::string &name, double value) {
+      return checked(pgemm_arguments_set_f64(handle_.get(), name.c_str(), value));
+    }
+    Arguments &set(const std::string &name, const void *address) {
+      return checked(pgemm_arguments_set_pointer(handle_.get(), name.c_str(), address));
+    }
+
+    // A tensor map of a tensor with these extents in elements, the contiguous dimension first, and these strides in
+    // bytes of the other dimensions. Without strides there are no gaps. As pgemm_arguments_set_tensor_map.
+    Arguments &setTensorMap(const std::string &name, const void *address, const std::vector<std::uint64_t> &extents,
+                            const std::vector<std::uint64_t> &strides = {}) {
+      if (!strides.empty() && strides.size() + 1 != extents.size()) {
+        throw Error(PGEMM_ERROR_INVALID_ARGUMENT, "strides must have one number fewer than extents, or none");
+      }
+      return checked(pgemm_arguments_set_tensor_map(handle_.get(), name.c_str(), address,
+                                                    static_cast<std::uint32_t>(extents.size()), extents.data(),
+                                                    strides.empty() ? nullptr : strides.data()));
+    }
+
+    // For calls of the C API.
+    pgemm_arguments *handle() const noexcept { return handle_.get(); }
+
+  private:
+    friend class Program;
+    struct Destroy {
+      void operator()(pgemm_arguments *handle) const noexcept { pgemm_arguments_destroy(&handle); }
+    };
+
+    explicit Arguments(pgemm_arguments *handle) noexcept : handle_(handle) {}
+
+    Arguments &checked(pgemm_status status) {
+      check(status);
+      return *this;
+    }
+
+    std::unique_ptr<pgemm_arguments, Destroy> handle_;
+  };
+
+  // The program in a file. As pgemm_program_open.
+  explicit Program(const std::string &path) {
+    pgemm_program *handle = nullptr;
+    check(pgemm_program_open(path.c_str(), &handle));
+    handle_.reset(handle);
+  }
+
+  // The program of a text. As pgemm_program_parse.
+  static Program parse(const std::string &source) {
+    pgemm_program *handle = nullptr;
+    check(pgemm_program_parse(source.c_str(), &handle));
+    return Program(handle);
+  }
+
+  // A page about the program. As pgemm_program_describe.
+  std::string describe() const {
+    return text([&](char *room, std::size_t capacity, std::size_t *length) {
+      return pgemm_program_describe(handle_.get(), room, capacity, length);
+    });
+  }
+
+  // The parameters in the order of their declaration. Their names are valid as long as the program.
+  std::vector<pgemm_parameter> parameters() const {
+    std::size_t count = 0;
+    check(pgemm_program_parameter_count(handle_.get(), &count));
+    std::vector<pgemm_parameter> found(count);
+    for (std::size_t index = 0; index < count; ++index) {
+      check(pgemm_parameter_init(&found[index], sizeof found[index]));
+      check(pgemm_program_parameter(handle_.get(), index, &found[index]));
+    }
+    return found;
+  }
+
+  // Compiles and loads the program, so that launches only launch. As pgemm_program_load.
+  void load(std::int32_t device = PGEMM_CURRENT_DEVICE) { check(pgemm_program_load(handle_.get(), device)); }
+
+  // Arguments without values. As pgemm_arguments_create.
+  Arguments arguments() const {
+    pgemm_arguments *handle = nullptr;
+    check(pgemm_arguments_create(handle_.get(), &handle));
+    return Arguments(handle);
+  }
+
+  // Enqueues a launch and returns. As pgemm_program_launch.
+  void launch(const Arguments &arguments, const Grid &grid, void *stream = nullptr) {
+    check(pgemm_program_launch(handle_.get(), arguments.handle(), grid.x, grid.y, grid.z, stream));
+  }
+
+  // For calls of the C API.
+  pgemm_program *handle() const noexcept { return handle_.get(); }
+
+private:
+  struct Destroy {
+    void operator()(pgemm_program *handle) const noexcept { pgemm_program_destroy(&handle); }
+  };
+
+  explicit Program(pgemm_program *handle) noexcept : handle_(handle) {}
+
+  std::unique_ptr<pgemm_program, Destroy> handle_;
 };
 
 #endif // C++17

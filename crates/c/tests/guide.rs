@@ -28,7 +28,8 @@ const LANGUAGES: [Language; 2] = [
         given: "void page(const void *a_device, const void *b_device, void *c_device, void *d_device, \
                 int64_t m, int64_t n, int64_t k, void *stream, const pgemm_problem *problems, size_t count, \
                 void (*progress)(size_t, size_t, void *), void *context, pgemm_problem problem, \
-                pgemm_engine *engine, pgemm_job *job, uint64_t ticket)",
+                pgemm_engine *engine, pgemm_job *job, uint64_t ticket, const void *x_device, \
+                void *y_device)",
     },
     Language {
         name: "cpp",
@@ -37,7 +38,7 @@ const LANGUAGES: [Language; 2] = [
         flags: &["-std=c++17", "-Wall", "-Wextra", "-pedantic"],
         given: "void page(const void *A_device, const void *B_device, void *C_device, const void *A, \
                 const void *B, const void *C, void *D, const void *bias_device, int M, int N, int K, \
-                void *stream)",
+                const void *x_device, void *y_device, void *stream)",
     },
 ];
 

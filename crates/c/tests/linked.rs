@@ -140,13 +140,14 @@ fn cpp_programs_link_and_get_exceptions() {
 }
 
 /// Compiles a program, links it, runs it on the emulated device with these arguments, and returns
-/// what it printed.
+/// what it printed. Arguments that are kernels in files are known to the device.
 fn run_on_device(compiler: &str, program: &Path, arguments: &[&Path]) -> String {
+    let flags: &[&str] = if program.extension().is_some_and(|it| it == "c") { &C } else { &CPP };
     let work = tempfile::tempdir().unwrap();
     let (executable, library) = (work.path().join("program"), library());
     succeeds(
         Command::new(compiler)
-            .args(C)
+            .args(flags)
             .args(["-Werror", "-D_POSIX_C_SOURCE=200809L"])
             .arg("-I")
             .arg(folder().join("include"))
@@ -161,10 +162,13 @@ fn run_on_device(compiler: &str, program: &Path, arguments: &[&Path]) -> String 
     );
     let driver = pgemm_emulated_driver::folder().unwrap();
     let paths = std::env::join_paths([driver.path(), library.as_path()]).unwrap();
+    let is_kernel = |path: &&&Path| path.extension().is_some_and(|extension| extension == "kernel");
+    let kernels = std::env::join_paths(arguments.iter().filter(is_kernel)).unwrap();
     let run = succeeds(
         Command::new(&executable)
             .args(arguments)
             .env("LD_LIBRARY_PATH", paths)
+            .env("PGEMM_EMULATED_KERNELS", kernels)
             .env("PGEMM_CACHE_DIR", work.path())
             .env_remove("PGEMM_AUTOTUNE"),
     );
@@ -196,6 +200,20 @@ fn c_programs_compute_prepare_and_tune_on_the_emulated_device() {
         assert_eq!(results.matches("\"chosen\"").count(), 2, "{results}");
         for trials in ["\"trials\": 2,", "\"trials\": 1,"] {
             assert_eq!(results.matches(trials).count(), 1, "{results}");
+        }
+    }
+}
+
+#[test]
+fn programs_launch_kernels_in_files_on_the_emulated_device() {
+    let kernel = |name: &str| folder().join("../examples/kernels").join(name);
+    let (saxpy, transpose) = (kernel("saxpy.kernel"), kernel("transpose.kernel"));
+    let all = [("program.c", ["gcc", "clang"]), ("program.cpp", ["g++", "clang++"])];
+    for (program, names) in all {
+        for compiler in compilers(names) {
+            let program = folder().join("tests/linked").join(program);
+            let said = run_on_device(compiler, &program, &[&saxpy, &transpose]);
+            assert!(said.contains("all is as it should be"), "{said}");
         }
     }
 }

@@ -1,24 +1,30 @@
-//! `pgemm kernel`: the catalogue, plans, and one kernel from spec to PTX, assembler and emulator.
+//! `pgemm kernel`: the catalogue, plans, and one kernel from spec or file to PTX, assembler and
+//! emulator.
 
 mod drawing;
+mod launch;
 mod plan;
+mod source;
 
 use std::io;
 use std::path::PathBuf;
 
 use clap::{Args, Subcommand};
 use persistent_gemm::driver::Device;
+use persistent_gemm::error::ProgramError;
 use persistent_gemm::host::{Executor, multiply};
 use persistent_gemm::measure::Elements;
+use persistent_gemm::program::Program;
 use persistent_gemm::{
     Accumulation, Choice, Config, Epilogue, ErrorModel, HostMatrix, KernelStore, MatrixLayout,
     Operands, Problem, Reference, Split, threads,
 };
-use pgemm_kernels::{GemmKernel, KernelError, OutputMajor, Spec, catalogue};
+use pgemm_kernels::{GemmKernel, OutputMajor, Spec, catalogue};
 use pgemm_ptx::ResourceReport;
 use pgemm_ptx::ptxas::{Ptxas, PtxasError};
 use serde_json::json;
 
+use self::source::Source;
 use crate::memory;
 use crate::output;
 use crate::parse;
@@ -45,9 +51,12 @@ pub enum Command {
     Plan(Box<plan::Args>),
     /// Show a kernel in its text form, after verifier and passes, or its resources on an SM, or
     /// draw its tiling.
+    ///
+    /// The text form is what files with kernels hold, for the commands below and for programs in
+    /// Rust, C and Python.
     Show {
         #[command(flatten)]
-        spec: Named,
+        kernel: Named,
         /// Draw how the kernel divides D among CTAs, warpgroups and MMAs, with its ring in shared
         /// memory and its registers, into this SVG file.
         #[arg(long, value_name = "FILE", conflicts_with = "resources")]
@@ -59,19 +68,25 @@ pub enum Command {
         #[arg(long, requires = "resources")]
         json: bool,
     },
+    /// Describe a kernel on a page: parameters, roles, shared memory, occupancy, operations.
+    Explain {
+        #[command(flatten)]
+        kernel: Named,
+    },
     /// Print a kernel's PTX with the Rust source line of each instruction.
     Ptx {
         #[command(flatten)]
-        spec: Named,
+        kernel: Named,
         /// The canonical form that is compiled and cached: no comments.
         #[arg(long)]
         canonical: bool,
     },
     /// Build kernels, verify them, and assemble them where ptxas is found.
     Check {
-        /// Kernel names. Without names, the whole catalogue is checked.
-        #[arg(value_name = "SPEC")]
-        specs: Vec<Spec>,
+        /// Kernel names, or files with kernels in their text form. Without them, the whole catalogue
+        /// is checked.
+        #[arg(value_name = "SPEC|FILE")]
+        kernels: Vec<Source>,
         /// Print JSON for programs.
         #[arg(long)]
         json: bool,
@@ -86,29 +101,39 @@ pub enum Command {
         #[arg(long, default_value_t = 0)]
         device: u32,
     },
-    /// Run a kernel on the emulator and compare its result with the reference.
+    /// Run a kernel on the emulator: one of the library on a problem, compared with the reference,
+    /// or one in a file with arguments.
     ///
     /// The D of the problem is row-major. A kernel with a column-major D (`kkm` in its name) gets A
-    /// and B swapped.
+    /// and B swapped. A kernel in a file is checked for races, deadlocks and misuse. It needs an
+    /// --arg for each parameter; without one the command says which.
+    #[command(after_help = "\
+Examples:
+  pgemm kernel emulate bf16-kn-bf16-256x192x64-s3-w2-c1x1 --problem 512x384x256
+  pgemm kernel emulate saxpy.kernel --arg n=300 --arg alpha=2.0 --arg x=f32[300]:index \\
+    --arg y=f32[300]:ones --grid 3 --print y
+  pgemm kernel emulate saxpy.kernel … --schedule seeded:7")]
     Emulate {
         #[command(flatten)]
-        spec: Named,
-        /// Problem size.
-        #[arg(long, value_name = "MxNxK", value_parser = parse::problem, default_value = "256x256x256")]
-        problem: [usize; 3],
+        kernel: Named,
+        #[command(flatten)]
+        launch: launch::Args,
+        /// Problem size of a kernel of the library [default: 256x256x256].
+        #[arg(long, value_name = "MxNxK", value_parser = parse::problem)]
+        problem: Option<[usize; 3]>,
         /// Bias and activation applied to results, such as 'bias_n|silu' [default: that of the
         /// kernel's name].
         #[arg(long, value_name = "EPILOGUE")]
         epilogue: Option<Epilogue>,
-        /// How tiles are split along k: whole, stream-k, or split-N.
-        #[arg(long, default_value_t = Split::Whole)]
-        split: Split,
+        /// How tiles are split along k: whole, stream-k, or split-N [default: whole].
+        #[arg(long)]
+        split: Option<Split>,
         /// Add partial sums of split tiles in their order of arrival.
         #[arg(long)]
         unordered: bool,
-        /// Seed of the data.
-        #[arg(long, default_value_t = 0)]
-        seed: u64,
+        /// Seed of the data [default: 0].
+        #[arg(long)]
+        seed: Option<u64>,
         /// Print JSON for programs.
         #[arg(long)]
         json: bool,
@@ -118,21 +143,25 @@ pub enum Command {
 /// One kernel.
 #[derive(Args)]
 pub struct Named {
-    /// Kernel name, such as bf16-kn-bf16-256x192x64-s3-w2-c1x1.
-    spec: Spec,
+    /// Kernel name, such as bf16-kn-bf16-256x192x64-s3-w2-c1x1, or a file with a kernel in its text
+    /// form.
+    #[arg(value_name = "SPEC|FILE")]
+    source: Source,
 }
 
 pub fn run(command: &Command) -> Result<Verdict, Failure> {
     match command {
         Command::List { filter, json } => list(filter.as_deref().unwrap_or(""), *json),
         Command::Plan(args) => plan::run(args),
-        Command::Show { spec: Named { spec }, svg: Some(path), .. } => {
+        Command::Show { kernel: Named { source }, svg: Some(path), .. } => {
+            let spec = source.spec("--svg")?;
             spec.validate()?;
             pgemm_files::write_atomically(path, drawing::draw(spec)?.as_bytes())?;
             output::properties(&[("drawn to", path.display().to_string())])?;
             Ok(Verdict::Fine)
         }
-        Command::Show { spec: Named { spec }, resources: true, json, .. } => {
+        Command::Show { kernel: Named { source }, resources: true, json, .. } => {
+            let spec = source.spec("--resources")?;
             spec.validate()?;
             let resources = spec.resources();
             if *json {
@@ -142,26 +171,30 @@ pub fn run(command: &Command) -> Result<Verdict, Failure> {
             }
             Ok(Verdict::Fine)
         }
-        Command::Show { spec: Named { spec }, .. } => {
-            let gemm = GemmKernel::build(spec)?;
+        Command::Show { kernel: Named { source }, .. } => {
             let options = pgemm_ir::text::TextOptions::default();
-            output::text(&pgemm_ir::text::to_text(&gemm.kernel, options))?;
+            output::text(&pgemm_ir::text::to_text(&source.kernel()?, options))?;
             Ok(Verdict::Fine)
         }
-        Command::Ptx { spec: Named { spec }, canonical } => {
-            let gemm = GemmKernel::build(spec)?;
+        Command::Explain { kernel: Named { source } } => {
+            output::text(&Program::new(source.kernel()?)?.explain())?;
+            Ok(Verdict::Fine)
+        }
+        Command::Ptx { kernel: Named { source }, canonical } => {
+            let kernel = source.kernel()?;
             let ptx = if *canonical {
-                pgemm_ptx::emit(&gemm.kernel)?
+                pgemm_ptx::emit(&kernel)?
             } else {
-                pgemm_ptx::emit_annotated(&gemm.kernel)?
+                pgemm_ptx::emit_annotated(&kernel)?
             };
             output::text(&ptx)?;
             Ok(Verdict::Fine)
         }
-        Command::Check { specs, json } => check(specs, *json),
+        Command::Check { kernels, json } => check(kernels, *json),
         Command::Load { specs, device } => load(specs, *device),
         Command::Emulate {
-            spec: Named { spec },
+            kernel: Named { source: Source::File(path) },
+            launch,
             problem,
             epilogue,
             split,
@@ -169,11 +202,47 @@ pub fn run(command: &Command) -> Result<Verdict, Failure> {
             seed,
             json,
         } => {
+            let others = [
+                (problem.is_some(), "--problem"),
+                (epilogue.is_some(), "--epilogue"),
+                (split.is_some(), "--split"),
+                (*unordered, "--unordered"),
+                (seed.is_some(), "--seed"),
+                (*json, "--json"),
+            ];
+            if let Some((_, option)) = others.iter().find(|(given, _)| *given) {
+                return Err(format!(
+                    "{option} is for kernels of the library, and {} is a file: give its kernel \
+                     arguments by --arg",
+                    path.display()
+                )
+                .into());
+            }
+            launch::emulate(path, launch)
+        }
+        Command::Emulate {
+            kernel: Named { source: Source::Spec(spec) },
+            launch,
+            problem,
+            epilogue,
+            split,
+            unordered,
+            seed,
+            json,
+        } => {
+            if !launch.is_empty() {
+                return Err(format!(
+                    "{spec} is a kernel of the library, whose arguments are those of a problem: \
+                     --arg, --grid, --schedule, --print and --save are for kernels in files. Give \
+                     --problem"
+                )
+                .into());
+            }
             let named = Config::for_spec(*spec);
             let epilogue = epilogue.unwrap_or(named.epilogue);
-            let config = named.with_epilogue(epilogue);
-            let config = config.with_split(*split).with_unordered(*unordered);
-            emulate(spec, &config, *problem, *seed, *json)
+            let config = named.with_epilogue(epilogue).with_split(split.unwrap_or(Split::Whole));
+            let config = config.with_unordered(*unordered);
+            emulate(spec, &config, problem.unwrap_or([256; 3]), seed.unwrap_or(0), *json)
         }
     }
 }
@@ -278,25 +347,49 @@ fn list(filter: &str, json: bool) -> Result<Verdict, Failure> {
 
 /// The outcome of the checks of a kernel.
 struct Checked {
-    spec: Spec,
-    /// Bytes of shared memory and lines of PTX, or the verifier's findings.
-    built: Result<(u32, usize), KernelError>,
+    /// Its spec or its file.
+    name: String,
+    is_file: bool,
+    /// The name and the parameters of a kernel in a file.
+    signature: Option<String>,
+    /// Bytes of shared memory and lines of PTX, or what is wrong.
+    built: Result<(u32, usize), String>,
     /// The assembler's report, if there is an assembler.
     assembled: Option<Result<ResourceReport, PtxasError>>,
 }
 
 impl Checked {
-    fn new(spec: Spec, ptxas: Option<&Ptxas>) -> Result<Checked, Failure> {
-        // A spec that no kernel can have is a wrong request, a kernel that fails is a finding.
-        spec.validate()?;
-        let gemm = match GemmKernel::build(&spec) {
-            Ok(gemm) => gemm,
-            Err(error) => return Ok(Checked { spec, built: Err(error), assembled: None }),
+    fn new(source: &Source, ptxas: Option<&Ptxas>) -> Result<Checked, Failure> {
+        // What is no kernel is a wrong request, and a kernel that breaks a rule is a finding.
+        let (name, built) = match source {
+            Source::Spec(spec) => {
+                spec.validate()?;
+                let built = GemmKernel::build(spec).map(|gemm| (gemm.kernel, None));
+                (spec.to_string(), built.map_err(|error| error.to_string()))
+            }
+            Source::File(path) => {
+                let built = match Program::load_file(path) {
+                    Ok(program) => Ok((program.kernel().clone(), Some(program.signature()))),
+                    Err(error) => match broken_rules(&error) {
+                        Some(rules) => Err(rules.to_string()),
+                        None => return Err(error.into()),
+                    },
+                };
+                (path.display().to_string(), built)
+            }
         };
-        let kernel = &gemm.kernel;
-        let ptx = pgemm_ptx::emit(kernel)?;
+        let is_file = matches!(source, Source::File(_));
+        let (kernel, signature) = match built {
+            Ok(built) => built,
+            Err(error) => {
+                let built = Err(error);
+                return Ok(Checked { name, is_file, signature: None, built, assembled: None });
+            }
+        };
+        let ptx = pgemm_ptx::emit(&kernel)?;
         let built = Ok((kernel.smem_bytes(), ptx.lines().count()));
-        Ok(Checked { spec, built, assembled: ptxas.map(|ptxas| ptxas.assemble(&ptx)) })
+        let assembled = ptxas.map(|ptxas| ptxas.assemble(&ptx));
+        Ok(Checked { name, is_file, signature, built, assembled })
     }
 
     fn is_clean(&self) -> bool {
@@ -314,9 +407,7 @@ impl Checked {
     /// The findings. Empty if the kernel is clean.
     fn findings(&self) -> Vec<String> {
         let mut findings = vec![];
-        if let Err(error) = &self.built {
-            findings.push(error.to_string());
-        }
+        findings.extend(self.built.as_ref().err().cloned());
         match &self.assembled {
             Some(Err(error)) => findings.push(error.to_string()),
             Some(Ok(report)) => findings.extend(report.findings()),
@@ -326,17 +417,32 @@ impl Checked {
     }
 }
 
-fn check(specs: &[Spec], json: bool) -> Result<Verdict, Failure> {
-    let specs: Vec<_> = if specs.is_empty() { catalogue::all().collect() } else { specs.to_vec() };
+/// The rules that a kernel in a file breaks, if that is what is wrong with it.
+fn broken_rules(error: &persistent_gemm::Error) -> Option<&ProgramError> {
+    match error {
+        persistent_gemm::Error::Program(ProgramError::File { source, .. })
+            if matches!(**source, ProgramError::Rules(_)) =>
+        {
+            Some(source)
+        }
+        _ => None,
+    }
+}
+
+fn check(kernels: &[Source], json: bool) -> Result<Verdict, Failure> {
+    let kernels = match kernels {
+        [] => catalogue::all().map(Source::Spec).collect(),
+        named => named.to_vec(),
+    };
     let ptxas = Ptxas::find();
     if let Err(error) = &ptxas {
         output::note(format_args!("not assembled: {error}"));
     }
-    let progress = output::progress(specs.len());
+    let progress = output::progress(kernels.len());
     let mut rows = vec![];
-    for spec in specs {
-        progress.set_message(spec.to_string());
-        rows.push(Checked::new(spec, ptxas.as_ref().ok())?);
+    for source in &kernels {
+        progress.set_message(source.to_string());
+        rows.push(Checked::new(source, ptxas.as_ref().ok())?);
         progress.inc(1);
     }
     progress.finish_and_clear();
@@ -350,7 +456,7 @@ fn check(specs: &[Spec], json: bool) -> Result<Verdict, Failure> {
             .map(|row| {
                 let built = row.built.as_ref().ok();
                 json!({
-                    "kernel": row.spec,
+                    "kernel": row.name,
                     "verified": built.is_some(),
                     "smem_bytes": built.map(|(bytes, _)| bytes),
                     "ptx_lines": built.map(|(_, lines)| lines),
@@ -364,15 +470,23 @@ fn check(specs: &[Spec], json: bool) -> Result<Verdict, Failure> {
         output::json(&rows)?;
         return Ok(verdict);
     }
+    for row in &rows {
+        if let (Some(signature), true) = (&row.signature, row.is_clean()) {
+            let registers =
+                row.registers().map(|count| format!(", assembled with {count} registers"));
+            let registers = registers.unwrap_or_default();
+            output::text(&format!("{}: {signature}{registers}\n", row.name))?;
+        }
+    }
     let mut table = output::table(
         ["kernel", "verifier", "smem bytes", "PTX lines", "registers", "assembler"],
         &["smem bytes", "PTX lines", "registers"],
     );
     let figure = |figure: Option<String>| figure.unwrap_or_else(|| "–".to_owned());
-    for row in &rows {
+    for row in rows.iter().filter(|row| !row.is_file) {
         let built = row.built.as_ref().ok();
         table.add_row([
-            row.spec.to_string(),
+            row.name.clone(),
             if built.is_some() { "passed" } else { "FAILED" }.to_owned(),
             figure(built.map(|(bytes, _)| bytes.to_string())),
             figure(built.map(|(_, lines)| lines.to_string())),
@@ -385,10 +499,12 @@ fn check(specs: &[Spec], json: bool) -> Result<Verdict, Failure> {
             .to_owned(),
         ]);
     }
-    output::print(&table)?;
+    if rows.iter().any(|row| !row.is_file) {
+        output::print(&table)?;
+    }
     for row in &rows {
         for finding in row.findings() {
-            output::text(&format!("{}: {finding}\n", row.spec))?;
+            output::text(&format!("{}: {finding}\n", row.name))?;
         }
     }
     Ok(verdict)

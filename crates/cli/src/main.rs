@@ -117,7 +117,8 @@ enum Command {
     /// rounds decide. A candidate is taken only if it is significantly faster. Results are written
     /// after each problem. See docs/autotuning.md.
     Autotune(autotune::Args),
-    /// Look into the kernels: list, plan, show, PTX, check, load, emulate.
+    /// Look into the kernels, also one's own in files: list, plan, show, explain, PTX, check, load,
+    /// emulate.
     #[command(subcommand)]
     Kernel(kernel::Command),
     /// Choose and assemble the kernels that are shipped with a release.

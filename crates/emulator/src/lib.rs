@@ -72,4 +72,4 @@ pub use maps::{tensor_map_image, tensor_map_of_image};
 pub use memory::{Memory, MemoryError, Permission};
 pub use options::{Checks, Options};
 pub use report::{Actor, ActorKind, Report, ReportKind, Site, Statistics};
-pub use schedule::Schedule;
+pub use schedule::{Schedule, UnknownSchedule};

@@ -1,6 +1,7 @@
 //! Schedules: a policy chooses the actor that runs next. The choices of a run can be replayed.
 
 use std::fmt;
+use std::str::FromStr;
 
 /// The order in which warps, asynchronous operations and the host run. Every schedule is
 /// deterministic.
@@ -28,6 +29,35 @@ impl fmt::Display for Schedule {
             Policy::StoresLate(seed) => write!(f, "Schedule::stores_late({seed})"),
             Policy::Replay(choices) => write!(f, "a replay of {} choices", choices.len()),
         }
+    }
+}
+
+/// A text that names no schedule.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "'{0}' is no schedule: use round-robin, or seeded, async-late, async-early or stores-late with a \
+     seed behind it, as in seeded:7"
+)]
+pub struct UnknownSchedule(String);
+
+/// The name of the function that makes it, with `-` for `_`, and the seed behind a colon. Without a
+/// seed it is 0.
+impl FromStr for Schedule {
+    type Err = UnknownSchedule;
+
+    fn from_str(text: &str) -> Result<Schedule, UnknownSchedule> {
+        let (name, seed) = match text.split_once(':') {
+            Some((name, seed)) => (name, seed.parse().ok()),
+            None => (text, Some(0)),
+        };
+        Ok(match (name, seed) {
+            ("round-robin", Some(_)) if name == text => Schedule::round_robin(),
+            ("seeded", Some(seed)) => Schedule::seeded(seed),
+            ("async-late", Some(seed)) => Schedule::async_late(seed),
+            ("async-early", Some(seed)) => Schedule::async_early(seed),
+            ("stores-late", Some(seed)) => Schedule::stores_late(seed),
+            _ => return Err(UnknownSchedule(text.to_owned())),
+        })
     }
 }
 

@@ -74,6 +74,7 @@ fn assemblers_take_them_without_spills() {
         .chain([histogram().unwrap()])
         .chain(selections)
         .chain(transposes)
+        .chain([gemm().unwrap(), ping_pong().unwrap()])
         .map(|program| program.kernel().clone());
     clean::assert_clean(&clean::assemblers(), kernels);
 }

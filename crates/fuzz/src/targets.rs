@@ -17,7 +17,7 @@ pub struct Target {
 }
 
 /// All parsers.
-pub const TARGETS: [Target; 16] = [
+pub const TARGETS: [Target; 17] = [
     Target { name: "layout", run: texts::layout, made: Vec::new },
     Target { name: "spec", run: texts::spec, made: texts::specs },
     Target { name: "epilogue", run: texts::epilogue, made: Vec::new },
@@ -30,6 +30,7 @@ pub const TARGETS: [Target; 16] = [
     Target { name: "results", run: files::results, made: Vec::new },
     Target { name: "pack", run: files::pack, made: files::packs },
     Target { name: "pack-index", run: files::pack_index, made: files::packs },
+    Target { name: "program", run: files::program, made: files::programs },
     Target { name: "location", run: matrices::location, made: matrices::locations },
     Target { name: "npy", run: matrices::npy, made: matrices::arrays },
     Target { name: "safetensors", run: matrices::safetensors, made: matrices::tensors },

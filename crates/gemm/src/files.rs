@@ -94,9 +94,14 @@ pub fn read(path: &Path) -> Result<Vec<u8>> {
 
 /// The content of a regular file of at most 1 GiB.
 pub(crate) fn read_regular(path: &Path) -> io::Result<Vec<u8>> {
+    read_regular_up_to(path, MOST_BYTES)
+}
+
+/// The content of a regular file of at most so many bytes.
+pub(crate) fn read_regular_up_to(path: &Path, most: u64) -> io::Result<Vec<u8>> {
     let bytes = fs::metadata(path).and_then(regular)?.len();
-    if bytes > MOST_BYTES {
-        let text = format!("it has {bytes} bytes, and such files have at most {MOST_BYTES}");
+    if bytes > most {
+        let text = format!("it has {bytes} bytes, and such files have at most {most}");
         return Err(io::Error::other(text));
     }
     fs::read(path)

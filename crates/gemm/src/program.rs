@@ -69,8 +69,10 @@ mod arguments;
 mod array;
 #[cfg(feature = "emulator")]
 mod emulation;
+mod explain;
 mod loaded;
 
+use std::path::Path;
 use std::sync::Arc;
 
 use pgemm_ir::text::{TextOptions, parse, to_text};
@@ -82,7 +84,13 @@ pub use self::array::DeviceArray;
 pub use self::emulation::{EmulatedArray, Emulation};
 pub use self::loaded::{LoadedProgram, PreparedLaunch};
 use crate::driver::Device;
-use crate::error::{ProgramError, Result};
+use crate::error::{Error, ProgramError, Result};
+use crate::files;
+#[cfg(feature = "emulator")]
+pub use pgemm_emulator::{Options, Schedule, Statistics, UnknownSchedule};
+
+/// The longest text of a kernel that is read, in bytes. The library's own kernels have up to 0.4 MB.
+const MOST_TEXT_BYTES: usize = 4 << 20;
 
 /// What a launch must know of a kernel: its name, its parameters, and the shape of its CTAs.
 #[derive(Debug, PartialEq)]
@@ -105,7 +113,11 @@ impl Program {
     /// # Errors
     /// [`ProgramError::Rules`] with every rule that the kernel breaks, and the lines that do.
     pub fn new(kernel: Kernel) -> Result<Program> {
-        let kernel = pgemm_ir::optimise(kernel).map_err(ProgramError::from)?;
+        Ok(Program::checked(kernel)?)
+    }
+
+    fn checked(kernel: Kernel) -> Result<Program, ProgramError> {
+        let kernel = pgemm_ir::optimise(kernel)?;
         let interface = Arc::new(Interface {
             name: kernel.name.clone(),
             parameters: kernel.params.clone(),
@@ -117,15 +129,68 @@ impl Program {
     /// Reads a kernel in its text form, checks it and optimises it.
     ///
     /// # Errors
-    /// [`ProgramError::Text`] with the line that is no part of a kernel, or the errors of
-    /// [`new`](Self::new).
+    /// [`ProgramError::Text`] with the line that is no part of a kernel,
+    /// [`ProgramError::TooLong`], or the errors of [`new`](Self::new).
     pub fn from_text(text: &str) -> Result<Program> {
-        Program::new(parse(text).map_err(ProgramError::from)?)
+        Ok(Program::parsed(text)?)
+    }
+
+    /// Reads the text form of a kernel from a file, checks the kernel and optimises it.
+    ///
+    /// # Errors
+    /// [`Error::Io`] if the file cannot be read, and [`ProgramError::File`] with the path and the
+    /// error of [`from_text`](Self::from_text).
+    pub fn load_file(path: impl AsRef<Path>) -> Result<Program> {
+        let path = path.as_ref();
+        let of_file =
+            |source| ProgramError::File { path: path.to_owned(), source: Box::new(source) };
+        let bytes = files::read_regular_up_to(path, MOST_TEXT_BYTES as u64)
+            .map_err(|source| Error::Io { path: path.to_owned(), source })?;
+        let text = String::from_utf8(bytes).map_err(|error| {
+            let place = error.utf8_error().valid_up_to();
+            of_file(ProgramError::NotUtf8 { line: 1 + lines(&error.as_bytes()[..place]) })
+        })?;
+        Ok(Program::parsed(&text).map_err(of_file)?)
+    }
+
+    /// Writes the text form of the kernel to a file, in place of one that is there.
+    ///
+    /// # Errors
+    /// [`Error::Io`] if the file cannot be written.
+    pub fn save(&self, path: impl AsRef<Path>) -> Result<()> {
+        files::write(path.as_ref(), self.to_text().as_bytes())
+    }
+
+    fn parsed(text: &str) -> Result<Program, ProgramError> {
+        if text.len() > MOST_TEXT_BYTES {
+            return Err(ProgramError::TooLong { bytes: text.len(), most: MOST_TEXT_BYTES });
+        }
+        Program::checked(parse(text)?)
     }
 
     /// The kernel in its text form, for a file.
     pub fn to_text(&self) -> String {
         to_text(&self.kernel, TextOptions::default())
+    }
+
+    /// The name of the kernel.
+    pub fn name(&self) -> &str {
+        &self.kernel.name
+    }
+
+    /// The parameters of the kernel, in the order of their declaration.
+    pub fn parameters(&self) -> &[Param] {
+        &self.kernel.params
+    }
+
+    /// The name of the kernel with its parameters and their types, in one line.
+    pub fn signature(&self) -> String {
+        explain::signature(&self.kernel)
+    }
+
+    /// A page about the kernel: parameters, roles, shared memory, occupancy, operations.
+    pub fn explain(&self) -> String {
+        explain::page(&self.kernel)
     }
 
     /// The kernel after all passes.
@@ -155,6 +220,11 @@ impl Program {
     pub fn load(&self, device: &Device) -> Result<LoadedProgram> {
         LoadedProgram::new(device, &self.ptx()?, self.interface.clone())
     }
+}
+
+/// The ends of lines in a text.
+fn lines(text: &[u8]) -> usize {
+    text.iter().filter(|byte| **byte == b'\n').count()
 }
 
 #[cfg(all(test, feature = "emulator"))]

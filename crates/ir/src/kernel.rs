@@ -75,6 +75,20 @@ pub enum ParamKind {
     TensorMap(TensorMapSpec),
 }
 
+/// The text form, such as `u32` or `tensor_map bf16 [64, 128] b128`.
+impl fmt::Display for ParamKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            ParamKind::Scalar(ty) => ty.fmt(f),
+            ParamKind::TensorMap(spec) => {
+                let extents: Vec<String> = spec.box_extents.iter().map(u32::to_string).collect();
+                let (extents, swizzle) = (extents.join(", "), spec.swizzle.name());
+                write!(f, "tensor_map {} [{extents}] {swizzle}", spec.element)
+            }
+        }
+    }
+}
+
 /// A contiguous range of warpgroups that run one block, with their register budget.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Role {

@@ -4,6 +4,7 @@ use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use pgemm::engine::EngineError;
+use pgemm::error::ProgramError;
 use pgemm::measure::MeasureError;
 use pgemm::tune::TuneError;
 use pgemm::{CpuError, Error, MatrixError, PlanError};
@@ -33,8 +34,10 @@ pub enum Class {
     State,
     /// The time limit of a wait was reached.
     TimedOut,
-    /// Files of the autotuner, and packs.
+    /// Files of the autotuner, packs and programs.
     File,
+    /// A program that does something wrong in the emulator.
+    Kernel,
     /// A defect.
     Internal,
 }
@@ -51,6 +54,7 @@ impl Class {
             Class::State => "StateError",
             Class::TimedOut => "TimedOutError",
             Class::File => "FileError",
+            Class::Kernel => "KernelError",
             Class::Internal => "InternalError",
         }
     }
@@ -204,7 +208,13 @@ fn class_of(error: &Error) -> Class {
         Error::Io { .. }
         | Error::DamagedResults { .. }
         | Error::ForeignResults { .. }
-        | Error::UnusablePack { .. } => Class::File,
+        | Error::UnusablePack { .. }
+        | Error::Program(ProgramError::File { .. }) => Class::File,
+        Error::Emulation(_) => Class::Kernel,
+        // An argument of the wrong type is one of the parameter's type in Python, converted.
+        Error::Program(ProgramError::ArgumentType { .. }) => Class::Dtype,
+        Error::Program(ProgramError::Memory(_)) => Class::Internal,
+        Error::Program(_) | Error::EmulatorSetup(_) => Class::Argument,
         Error::Engine(error) => class_of_engine(error),
         _ => Class::Internal,
     }

@@ -11,6 +11,7 @@ mod knobs;
 mod layout;
 mod matmul;
 mod packs;
+mod program;
 mod raw;
 mod runner;
 mod source;
@@ -34,6 +35,8 @@ mod _core {
     use crate::gemms::compile_behind;
     #[pymodule_export]
     use crate::packs::load_pack;
+    #[pymodule_export]
+    use crate::program::Program;
     #[pymodule_export]
     use crate::runner::{Runner, describe};
     #[pymodule_export]

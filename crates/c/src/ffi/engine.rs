@@ -6,7 +6,7 @@ use pgemm::Pointers;
 use pgemm::driver::StreamRef;
 use pgemm::engine::{Engine, Job};
 
-use super::memory::{self, read};
+use super::memory::{self, clear, destroy, read, slice, write};
 use super::{Handle, guarded, handle, read_problem};
 use crate::abi::{Callback, EngineOptions, PGEMM_SUCCESS, Problem, Status, Ticket};
 use crate::engine::{options, timeout};
@@ -319,64 +319,4 @@ unsafe fn engine<'engine>(engine: *const EngineHandle) -> Result<&'engine Engine
 unsafe fn job<'job>(job: *const JobHandle) -> Result<&'job Job, Failure> {
     // SAFETY: as the caller vouches.
     unsafe { job.as_ref() }.map(|job| &job.0).ok_or_else(|| Failure::null("job"))
-}
-
-/// Sets the caller's pointer to null.
-///
-/// # Safety
-/// `target` must be null or the address of a pointer.
-unsafe fn clear<T>(what: &'static str, target: *mut *mut T) -> Result<(), Failure> {
-    if target.is_null() {
-        return Err(Failure::null(what));
-    }
-    // SAFETY: as the caller vouches.
-    unsafe { target.write(std::ptr::null_mut()) };
-    Ok(())
-}
-
-/// Drops the object that the caller's pointer owns, if any, and sets the pointer to null.
-///
-/// # Safety
-/// `target` must be null or the address of a pointer. That pointer must be null, or come from
-/// `Box::into_raw` and not be used elsewhere.
-unsafe fn destroy<T>(what: &'static str, target: *mut *mut T) -> Result<(), Failure> {
-    if target.is_null() {
-        return Err(Failure::null(what));
-    }
-    // SAFETY: as the caller vouches.
-    let taken = unsafe { target.replace(std::ptr::null_mut()) };
-    if !taken.is_null() {
-        // SAFETY: as the caller vouches.
-        drop(unsafe { Box::from_raw(taken) });
-    }
-    Ok(())
-}
-
-/// The caller's array.
-///
-/// # Safety
-/// `source` must be null or the address of `count` values that do not change while the result is
-/// used.
-unsafe fn slice<'s, T>(
-    what: &'static str,
-    source: *const T,
-    count: usize,
-) -> Result<&'s [T], Failure> {
-    if count == 0 {
-        return Ok(&[]);
-    }
-    if source.is_null() {
-        return Err(Failure::null(what));
-    }
-    // SAFETY: as the caller vouches.
-    Ok(unsafe { std::slice::from_raw_parts(source, count) })
-}
-
-/// # Safety
-/// `target` must be null or the address of a value.
-unsafe fn write<T>(target: *mut T, value: T) {
-    if !target.is_null() {
-        // SAFETY: as the caller vouches.
-        unsafe { target.write(value) };
-    }
 }

@@ -93,7 +93,7 @@ impl Drop for Handle {
 ///
 /// # Safety
 /// The context must outlive the device.
-unsafe fn current_or_first() -> Result<Device, Error> {
+pub(super) unsafe fn current_or_first() -> Result<Device, Error> {
     match ContextRef::current() {
         // SAFETY: it is current, hence alive, and stays so as the caller vouches.
         Ok(context) => unsafe { Device::from_context(context) },

@@ -2,7 +2,7 @@
 
 use std::ffi::{CStr, c_char};
 
-use crate::abi::{Config, EngineOptions, PackInfo, Problem, WarmUpResult};
+use crate::abi::{Config, EngineOptions, PackInfo, Parameter, Problem, WarmUpResult};
 use crate::failure::Failure;
 
 /// A struct with a larger size is assumed to be uninitialised.
@@ -49,6 +49,12 @@ unsafe impl Growing for WarmUpResult {
 unsafe impl Growing for PackInfo {
     const FIRST: usize = 24;
     const INITIALISER: &'static str = "pgemm_pack_info_init(&info, sizeof info)";
+}
+
+// SAFETY: C layout, and nothing but numbers and a pointer.
+unsafe impl Growing for Parameter {
+    const FIRST: usize = 48;
+    const INITIALISER: &'static str = "pgemm_parameter_init(&parameter, sizeof parameter)";
 }
 
 /// Fills the caller's struct with defaults, and unknown fields of a later header with zeros.
@@ -198,6 +204,66 @@ pub(super) unsafe fn write_text(
     Ok(())
 }
 
+/// Sets the caller's pointer to null.
+///
+/// # Safety
+/// `target` must be null or the address of a pointer.
+pub(super) unsafe fn clear<T>(what: &'static str, target: *mut *mut T) -> Result<(), Failure> {
+    if target.is_null() {
+        return Err(Failure::null(what));
+    }
+    // SAFETY: as the caller vouches.
+    unsafe { target.write(std::ptr::null_mut()) };
+    Ok(())
+}
+
+/// Drops the object that the caller's pointer owns, if any, and sets the pointer to null.
+///
+/// # Safety
+/// `target` must be null or the address of a pointer. That pointer must be null, or come from
+/// `Box::into_raw` and not be used elsewhere.
+pub(super) unsafe fn destroy<T>(what: &'static str, target: *mut *mut T) -> Result<(), Failure> {
+    if target.is_null() {
+        return Err(Failure::null(what));
+    }
+    // SAFETY: as the caller vouches.
+    let taken = unsafe { target.replace(std::ptr::null_mut()) };
+    if !taken.is_null() {
+        // SAFETY: as the caller vouches.
+        drop(unsafe { Box::from_raw(taken) });
+    }
+    Ok(())
+}
+
+/// The caller's array.
+///
+/// # Safety
+/// `source` must be null or the address of `count` values that do not change while the result is
+/// used.
+pub(super) unsafe fn slice<'s, T>(
+    what: &'static str,
+    source: *const T,
+    count: usize,
+) -> Result<&'s [T], Failure> {
+    if count == 0 {
+        return Ok(&[]);
+    }
+    if source.is_null() {
+        return Err(Failure::null(what));
+    }
+    // SAFETY: as the caller vouches.
+    Ok(unsafe { std::slice::from_raw_parts(source, count) })
+}
+
+/// # Safety
+/// `target` must be null or the address of a value.
+pub(super) unsafe fn write<T>(target: *mut T, value: T) {
+    if !target.is_null() {
+        // SAFETY: as the caller vouches.
+        unsafe { target.write(value) };
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -220,6 +286,7 @@ mod tests {
         assert!(size_of::<EngineOptions>() >= EngineOptions::FIRST);
         assert_eq!((WarmUpResult::FIRST, size_of::<WarmUpResult>()), (32, 32));
         assert_eq!((PackInfo::FIRST, size_of::<PackInfo>()), (24, 24));
+        assert_eq!((Parameter::FIRST, size_of::<Parameter>()), (48, 48));
         assert!(size_of::<Config>() >= Config::FIRST && size_of::<Problem>() >= Problem::FIRST);
     }
 

@@ -7,6 +7,7 @@ mod engine;
 mod handle;
 mod memory;
 mod packs;
+mod program;
 mod queued;
 mod warm;
 
@@ -22,6 +23,7 @@ use crate::tuner::{self, Request};
 pub use engine::{EngineHandle, JobHandle};
 pub use handle::Handle;
 use memory::{read, text, write_text};
+pub use program::{ArgumentsHandle, ProgramHandle};
 
 /// The version of the library, such as "0.1.0". The header's is PGEMM_VERSION_MAJOR and so on.
 #[unsafe(no_mangle)]

@@ -152,6 +152,52 @@ static void engines(void) {
   CHECK(strcmp(pgemm_status_string(PGEMM_ERROR_TIMEOUT), "timeout") == 0);
 }
 
+static void programs(const char *executable) {
+  static const char *const nothing = "kernel \"nothing\", cluster 1\nparam0 = \"n\": u32\n"
+                                     "role0 = \"all\": 1 warpgroups, 32 registers\n{ roles[role0] { yield } }\n";
+  pgemm_program *program = (pgemm_program *)(void *)&nothing;
+  pgemm_arguments *arguments = (pgemm_arguments *)(void *)&nothing;
+  pgemm_parameter parameter;
+  size_t count = 7;
+  char text[2000];
+  CHECK(pgemm_program_open(NULL, &program) == PGEMM_ERROR_INVALID_ARGUMENT && SAYS("path is null") && program == NULL);
+  CHECK(pgemm_program_open("none.kernel", NULL) == PGEMM_ERROR_INVALID_ARGUMENT && SAYS("program is null"));
+  CHECK(pgemm_program_open("none.kernel", &program) == PGEMM_ERROR_FILE && SAYS("none.kernel: No such file"));
+  CHECK(pgemm_program_open("/dev/null", &program) == PGEMM_ERROR_FILE && SAYS("not a regular file"));
+  CHECK(pgemm_program_open(executable, &program) == PGEMM_ERROR_FILE && SAYS("not UTF-8"));
+  CHECK(pgemm_program_parse(NULL, &program) == PGEMM_ERROR_INVALID_ARGUMENT && SAYS("source is null"));
+  CHECK(pgemm_program_parse("kernel\n7", &program) == PGEMM_ERROR_INVALID_ARGUMENT);
+  CHECK(SAYS("the text is not a kernel: 2:1: found '7', expected a name") && program == NULL);
+  CHECK(pgemm_program_parameter_count(NULL, &count) == PGEMM_ERROR_INVALID_ARGUMENT && SAYS("program is null"));
+  CHECK(pgemm_arguments_create(NULL, &arguments) == PGEMM_ERROR_INVALID_ARGUMENT && arguments == NULL);
+  CHECK(pgemm_program_load(NULL, 0) == PGEMM_ERROR_INVALID_ARGUMENT && SAYS("program is null"));
+
+  CHECK(pgemm_program_parse(nothing, &program) == PGEMM_SUCCESS);
+  CHECK(pgemm_program_parameter_count(program, NULL) == PGEMM_ERROR_INVALID_ARGUMENT && SAYS("count is null"));
+  CHECK(pgemm_program_parameter_count(program, &count) == PGEMM_SUCCESS && count == 1);
+  memset(&parameter, 0xff, sizeof parameter);
+  CHECK(pgemm_program_parameter(program, 0, &parameter) == PGEMM_ERROR_INVALID_ARGUMENT);
+  CHECK(SAYS("pgemm_parameter_init"));
+  CHECK(pgemm_program_parameter(program, 0, NULL) == PGEMM_ERROR_INVALID_ARGUMENT && SAYS("parameter is null"));
+  CHECK(pgemm_parameter_init(&parameter, sizeof parameter) == PGEMM_SUCCESS && parameter.name == NULL);
+  CHECK(pgemm_program_parameter(program, 0, &parameter) == PGEMM_SUCCESS && strcmp(parameter.name, "n") == 0);
+  CHECK(pgemm_program_describe(program, text, sizeof text, &count) == PGEMM_SUCCESS && strlen(text) == count);
+  CHECK(strncmp(text, "nothing(n: u32)\n", 16) == 0);
+  CHECK(pgemm_program_load(program, -2) == PGEMM_ERROR_INVALID_ARGUMENT && SAYS("device = -2"));
+  CHECK(pgemm_program_load(program, 0) == PGEMM_ERROR_NO_DEVICE);
+  CHECK(pgemm_arguments_create(program, NULL) == PGEMM_ERROR_INVALID_ARGUMENT && SAYS("arguments is null"));
+  CHECK(pgemm_arguments_create(program, &arguments) == PGEMM_SUCCESS);
+  CHECK(pgemm_arguments_set_u32(NULL, "n", 1) == PGEMM_ERROR_INVALID_ARGUMENT && SAYS("arguments is null"));
+  CHECK(pgemm_arguments_set_u32(arguments, NULL, 1) == PGEMM_ERROR_INVALID_ARGUMENT && SAYS("name is null"));
+  CHECK(pgemm_arguments_set_u32(arguments, "\xff", 1) == PGEMM_ERROR_INVALID_ARGUMENT && SAYS("name is no UTF-8"));
+  CHECK(pgemm_arguments_set_u32(arguments, "n", 1) == PGEMM_SUCCESS);
+  CHECK(pgemm_program_launch(program, NULL, 1, 1, 1, NULL) == PGEMM_ERROR_INVALID_ARGUMENT && SAYS("arguments is null"));
+  CHECK(pgemm_program_launch(program, arguments, 1, 1, 1, NULL) == PGEMM_ERROR_NO_DEVICE);
+  CHECK(pgemm_program_destroy(NULL) == PGEMM_ERROR_INVALID_ARGUMENT && pgemm_program_destroy(&program) == PGEMM_SUCCESS);
+  CHECK(pgemm_program_destroy(&program) == PGEMM_SUCCESS && pgemm_arguments_destroy(&arguments) == PGEMM_SUCCESS);
+  CHECK(pgemm_arguments_destroy(NULL) == PGEMM_ERROR_INVALID_ARGUMENT && arguments == NULL);
+}
+
 static void nonsense(void) {
   pgemm_config config = config_of(PGEMM_BF16);
   config.dtype_b = 77;
@@ -211,6 +257,7 @@ int main(int count, char **arguments) {
   warm_ups();
   packs(arguments[0], count > 1 ? arguments[1] : NULL);
   engines();
+  programs(arguments[0]);
   nonsense();
   plans();
   puts("c: all as it should be");

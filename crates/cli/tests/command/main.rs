@@ -6,6 +6,7 @@ mod common;
 mod errors;
 mod files;
 mod hostile;
+mod kernel_files;
 mod kernels;
 mod layouts;
 mod numbers;

@@ -1,8 +1,11 @@
-//! Kernels by their PTX. The name of the entry says which kernel it is; the kernel is built from
-//! it, and its PTX must be the given one, so that what runs is what would run on a GPU.
+//! Kernels by their PTX. The name of the entry says which kernel of the library it is; the kernel
+//! is built from it. Other kernels are read from files. Either way the kernel's PTX must be the given
+//! one, so that what runs is what would run on a GPU.
 
 use std::collections::HashMap;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::{env, fs};
 
 use pgemm_ir::{Kernel, SM_SMEM_BYTES, SM_THREADS, SYSTEM_SMEM_BYTES};
 use pgemm_kernels::{
@@ -42,6 +45,10 @@ pub(crate) struct Function {
     pub(crate) most_smem_bytes: u32,
 }
 
+/// The environment variable that lists files with kernels in their text form, separated as in
+/// `PATH`.
+const FILES: &str = "PGEMM_EMULATED_KERNELS";
+
 /// All kernels that were ever loaded, by their PTX.
 #[derive(Default)]
 pub(crate) struct Kernels(HashMap<String, Arc<Loaded>>);
@@ -66,7 +73,10 @@ impl Kernels {
             return Ok((found, is_new));
         }
         let name = entry(lines).ok_or("line 1: there is no `.visible .entry`")?;
-        let kernel = by_name(name).ok_or_else(|| format!("no kernel has the name {name}"))?;
+        let kernel = match by_name(name) {
+            Some(kernel) => kernel,
+            None => in_files(name, listed_files())?,
+        };
         let expected = pgemm_ptx::emit(&kernel.kernel).map_err(|error| error.to_string())?;
         let expected = expected.trim_end();
         if expected != lines {
@@ -88,7 +98,33 @@ fn entry(ptx: &str) -> Option<&str> {
     Some(after.split_once('(')?.0)
 }
 
-/// The kernel whose entry has this name.
+/// The files that the environment lists now.
+fn listed_files() -> Vec<PathBuf> {
+    env::var_os(FILES).map_or_else(Vec::new, |paths| env::split_paths(&paths).collect())
+}
+
+/// The kernel of this name in one of the files.
+///
+/// # Errors
+/// None has it, or a file cannot be used.
+fn in_files(name: &str, files: Vec<PathBuf>) -> Result<Loaded, String> {
+    for path in &files {
+        let kernel =
+            in_file(path).map_err(|error| format!("{FILES}: {}: {error}", path.display()))?;
+        if kernel.name == name {
+            return Ok(Loaded { kernel, resident: false });
+        }
+    }
+    Err(format!("no kernel has the name {name}: list the file of its text form in {FILES}"))
+}
+
+fn in_file(path: &Path) -> Result<Kernel, String> {
+    let text = fs::read_to_string(path).map_err(|error| error.to_string())?;
+    let kernel = pgemm_ir::text::parse(&text).map_err(|error| error.to_string())?;
+    pgemm_ir::optimise(kernel).map_err(|error| error.to_string())
+}
+
+/// The kernel of the library whose entry has this name.
 fn by_name(name: &str) -> Option<Loaded> {
     let launched = |kernel| Some(Loaded { kernel, resident: false });
     if let Some(parts) = name.strip_prefix("gemm_") {
@@ -187,6 +223,23 @@ mod tests {
         for kernel in others {
             assert!(kernels.of(&emitted(&kernel)).unwrap().0.kernel == kernel, "{}", kernel.name);
         }
+    }
+
+    #[test]
+    fn other_kernels_are_found_in_files() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("empty.kernel");
+        let mut kernel = empty_kernel().unwrap();
+        kernel.name = "nothing".to_owned();
+        let text = pgemm_ir::text::to_text(&kernel, pgemm_ir::text::TextOptions::default());
+        fs::write(&path, text).unwrap();
+        let found = in_files("nothing", vec![path.clone()]).unwrap();
+        assert!(found.kernel == kernel && !found.resident);
+        assert!(in_files("other", vec![path.clone()]).unwrap_err().contains(FILES));
+        assert!(in_files("other", vec![]).is_err());
+        fs::write(&path, "kernel").unwrap();
+        let damaged = in_files("nothing", vec![path]).unwrap_err();
+        assert!(damaged.contains("empty.kernel: 1:7: "), "{damaged}");
     }
 
     #[test]

@@ -7,11 +7,14 @@ use std::sync::LazyLock;
 
 use persistent_gemm::cache::{CacheKey, DEFAULT_MAX_BYTES, JitCache, Outcome};
 use persistent_gemm::driver::{DeviceProperties, DriverVersion};
+use persistent_gemm::language::text;
+use persistent_gemm::program::Program;
 use persistent_gemm::tune::{Platform, ProblemKey, Results, TuneOptions, TuneResult};
 use persistent_gemm::{Choice, Config, Dtype, Major, Problem};
 use pgemm_bench::atlas::AtlasFile;
 use pgemm_bench::{Collection, Report, RooflineReport};
 use pgemm_cubins::{Compression, Group, Pack};
+use pgemm_kernels::{ProbeKernel, ProbeSpec, RepackKernel, RepackSpec, empty_kernel};
 use pgemm_ptx::ResourceReport;
 
 /// A folder for the input, in memory where the operating system has such a folder.
@@ -167,4 +170,25 @@ fn payload_start(entry: &[u8]) -> usize {
 pub(super) fn cache_entries() -> Vec<Vec<u8>> {
     let entry = &CACHE.2;
     vec![entry[payload_start(entry)..].to_vec()]
+}
+
+/// A kernel in its text form. What is accepted has a text of the same meaning.
+pub(super) fn program(input: &[u8]) -> bool {
+    let Ok(program) = Program::load_file(file("a.kernel", input)) else { return false };
+    assert_eq!(text::parse(&program.to_text()).as_ref(), Ok(program.kernel()));
+    let _ = (program.explain(), program.ptx());
+    true
+}
+
+/// Some of the library's smaller kernels.
+pub(super) fn programs() -> Vec<Vec<u8>> {
+    let probe = ProbeSpec { box_bytes: 4096, stages: 4, checksums: true };
+    let repack = RepackSpec::all().next().unwrap();
+    let kernels = [
+        empty_kernel().unwrap(),
+        ProbeKernel::build(probe).unwrap().kernel,
+        RepackKernel::build(repack).unwrap().kernel,
+    ];
+    let options = text::TextOptions { locations: false };
+    kernels.iter().map(|kernel| text::to_text(kernel, options).into_bytes()).collect()
 }

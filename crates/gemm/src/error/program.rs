@@ -1,5 +1,7 @@
 //! Errors of kernels that a program brings itself.
 
+use std::path::PathBuf;
+
 use pgemm_ir::BuildError;
 use pgemm_ir::text::ParseError;
 
@@ -21,6 +23,31 @@ pub enum ProgramError {
     /// The text is not a kernel.
     #[error("the text is not a kernel: {0}")]
     Text(#[from] ParseError),
+    /// The text is too long to be a kernel.
+    #[error("the text has {bytes} bytes, and that of a kernel may have {most}: give another file")]
+    TooLong {
+        /// Bytes of the text.
+        bytes: usize,
+        /// The most that are read.
+        most: usize,
+    },
+    /// A file that is no text.
+    #[error(
+        "line {line} is not UTF-8: give a kernel in its text form, as `Program::save` and \
+         `pgemm kernel show` write it"
+    )]
+    NotUtf8 {
+        /// The line, from 1.
+        line: usize,
+    },
+    /// A file that holds no kernel that can be used.
+    #[error("{path}: {source}")]
+    File {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong with it.
+        source: Box<ProgramError>,
+    },
     /// The kernel has no parameter of this name.
     #[error("kernel '{kernel}' has no parameter '{name}': its parameters are {parameters}")]
     NoParameter {

@@ -22,6 +22,11 @@ impl Arguments {
         Arguments { interface, values }
     }
 
+    /// The parameters of the kernel, in the order of their declaration.
+    pub fn parameters(&self) -> &[Param] {
+        &self.interface.parameters
+    }
+
     /// These arguments, with a value for the parameter of this name.
     ///
     /// # Errors

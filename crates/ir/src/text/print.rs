@@ -3,7 +3,7 @@
 use std::fmt::Write;
 
 use crate::op::Form;
-use crate::{Block, Constant, Inst, Kernel, Op, ParamKind, RegionKind, ValueId};
+use crate::{Block, Constant, Inst, Kernel, Op, RegionKind, ValueId};
 
 /// What [`to_text`] writes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -56,15 +56,7 @@ impl Printer<'_> {
         self.out.push('\n');
         for (index, param) in kernel.params.iter().enumerate() {
             put!(self, "param{index} = {}: ", quoted(&param.name));
-            match &param.kind {
-                ParamKind::Scalar(ty) => put!(self, "{ty}\n"),
-                ParamKind::TensorMap(spec) => {
-                    let extents: Vec<String> =
-                        spec.box_extents.iter().map(u32::to_string).collect();
-                    let (extents, swizzle) = (extents.join(", "), spec.swizzle.name());
-                    put!(self, "tensor_map {} [{extents}] {swizzle}\n", spec.element);
-                }
-            }
+            put!(self, "{}\n", param.kind);
         }
         for (index, role) in kernel.roles.iter().enumerate() {
             let (name, warpgroups, registers) =

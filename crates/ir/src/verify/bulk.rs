@@ -11,21 +11,21 @@ pub(super) fn check(report: &mut Report<'_>) {
     let kernel = report.kernel;
     let mut events = Vec::new();
     collect(&kernel.body, &mut Vec::new(), &mut 0, &mut events);
-    for store in events.iter().filter(|event| event.kind == Kind::Store) {
-        let commits: Vec<&Event> = events
-            .iter()
-            .filter(|event| event.kind == Kind::Commit && event.can_follow(store))
-            .collect();
-        let wait = |commit: &&&Event| {
-            events.iter().any(|event| event.kind == Kind::WaitAll && event.can_follow(commit))
-        };
-        if commits.is_empty() {
+    let of = |kind: Kind| events.iter().filter(move |event| event.kind == kind);
+    // Each commit, and whether a wait can follow it.
+    let commits: Vec<(&Event, bool)> = of(Kind::Commit)
+        .map(|commit| (commit, of(Kind::WaitAll).any(|wait| wait.can_follow(commit))))
+        .collect();
+    for store in of(Kind::Store) {
+        let mut following =
+            commits.iter().filter(|(commit, _)| commit.can_follow(store)).peekable();
+        if following.peek().is_none() {
             report.at(
                 Rule::BulkGroups,
                 store.loc,
                 "no bulk commit can follow this TMA store: commit its group".into(),
             );
-        } else if !commits.iter().any(|commit| wait(&commit)) {
+        } else if !following.any(|(_, is_awaited)| *is_awaited) {
             report.at(
                 Rule::BulkGroups,
                 store.loc,

@@ -11,14 +11,24 @@ use crate::{AccId, Block, Control, Effect, Inst, LocId, ValueId, Violation, Wgmm
 /// the last place.
 const GROUPS: usize = 8;
 
+/// The most instructions that are looked at, each as often as the loops around it are repeated. The
+/// number can double with each loop inside another.
+const MOST_STEPS: u64 = 10_000_000;
+
 pub(super) fn check(report: &mut Report<'_>, facts: &Facts) {
     let kernel = report.kernel;
     let mut fragments = BTreeSet::new();
     kernel.visit(&mut |inst| fragments.extend(inst.fragments()));
-    let mut flow = Flow { report, facts, fragments };
+    let mut flow = Flow { report, facts, fragments, steps: 0 };
     let mut state = State { unfenced: true, ..State::default() };
     flow.block(&kernel.body, &mut state);
-    flow.end(&state, "the kernel");
+    if flow.steps > MOST_STEPS {
+        let message = "the loops inside each other are too many for wgmma to be followed through \
+                       them: use fewer loops, or move wgmma out of them";
+        report.declaration(Rule::InFlight, message.into());
+    } else {
+        flow.end(&state, "the kernel");
+    }
 }
 
 /// The registers that a group uses, with the place of a wgmma that uses them.
@@ -82,6 +92,8 @@ struct Flow<'r, 'k> {
     report: &'r mut Report<'k>,
     facts: &'r Facts,
     fragments: BTreeSet<ValueId>,
+    /// Instructions that were looked at. Past [`MOST_STEPS`] no more are.
+    steps: u64,
 }
 
 impl Flow<'_, '_> {
@@ -113,6 +125,10 @@ impl Flow<'_, '_> {
     }
 
     fn inst(&mut self, inst: &Inst, state: &mut State) {
+        self.steps += 1;
+        if self.steps > MOST_STEPS {
+            return;
+        }
         let effect = inst.op.effect();
         if !matches!(effect, Effect::Wgmma(WgmmaEffect::Multiply(_))) {
             for &arg in &inst.args {
@@ -242,7 +258,7 @@ impl Flow<'_, '_> {
             let end = round(self, head);
             let before = head.clone();
             head.join(&end);
-            if *head == before {
+            if *head == before || self.steps > MOST_STEPS {
                 break;
             }
         }

@@ -7,7 +7,8 @@ place.
 addresses. An ``Engine`` submits jobs to a kernel that stays resident on the device. ``autotune``
 finds the fastest kernel for a problem by measurement. ``warm_up`` prepares problems before they are
 needed. ``load_pack`` loads kernels that were assembled in advance and what the autotuner found.
-``compile_behind`` has kernels compiled while others compute.
+``compile_behind`` has kernels compiled while others compute. A ``Program`` is a kernel of one's own,
+which is launched with arrays, or emulated on the CPU.
 
 ``import persistent_gemm.torch`` registers ``matmul`` and ``linear`` as PyTorch operators, which
 torch.compile supports. The package itself needs neither a GPU nor PyTorch.
@@ -15,6 +16,7 @@ torch.compile supports. The package itself needs neither a GPU nor PyTorch.
 
 from persistent_gemm._core import (
     Engine,
+    Program,
     Runner,
     Ticket,
     __version__,
@@ -33,6 +35,7 @@ from persistent_gemm._errors import (
     Error,
     FileError,
     InternalError,
+    KernelError,
     NoDeviceError,
     NotSupportedError,
     OutOfMemoryError,
@@ -48,9 +51,11 @@ __all__ = [
     "Error",
     "FileError",
     "InternalError",
+    "KernelError",
     "NoDeviceError",
     "NotSupportedError",
     "OutOfMemoryError",
+    "Program",
     "Runner",
     "StateError",
     "Ticket",

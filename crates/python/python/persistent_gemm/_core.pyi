@@ -1,6 +1,7 @@
 from typing import Any
 
 from persistent_gemm import Engine as Engine
+from persistent_gemm import Program as Program
 from persistent_gemm import Runner as Runner
 from persistent_gemm import Ticket as Ticket
 from persistent_gemm import __version__ as __version__

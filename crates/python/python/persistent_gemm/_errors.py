@@ -47,7 +47,14 @@ class TimedOutError(Error, TimeoutError):
 
 
 class FileError(Error, OSError):
-    """A file cannot be read, written or used: results of the autotuner, or a pack."""
+    """A file cannot be read, written or used: results of the autotuner, a pack, or a program."""
+
+
+class KernelError(Error, RuntimeError):
+    """A program does something wrong in the emulator: a race, a deadlock, or a misuse.
+
+    The message has the cause, the line, and the schedule under which it was found.
+    """
 
 
 class InternalError(Error, RuntimeError):

@@ -5,6 +5,7 @@ use std::ffi::c_void;
 
 use pgemm::driver::{ContextRef, Device, StreamRef};
 use pgemm::engine::{Engine, Job, Ticket};
+use pgemm::program::PreparedLaunch;
 use pgemm::{Gemm, Pointers, Problem, Result};
 
 use crate::errors::Failure;
@@ -62,6 +63,25 @@ pub unsafe fn submit_on(
 pub unsafe fn wait(device: &Device, stream: u64) -> Result<()> {
     // SAFETY: as the caller vouches.
     unsafe { StreamRef::from_raw(device, stream as *mut c_void) }.synchronize()
+}
+
+/// Queues a launch of a program.
+///
+/// # Safety
+/// The addresses among its arguments must be valid for what the kernel does with them until it has
+/// ended; the stream must be one of the device's context.
+pub unsafe fn launch(launch: &PreparedLaunch<'_>, device: &Device, stream: u64) -> Result<()> {
+    // SAFETY: as the caller vouches.
+    unsafe { launch.enqueue(StreamRef::from_raw(device, stream as *mut c_void)) }
+}
+
+/// Whether a stream is being captured.
+///
+/// # Safety
+/// The stream must exist and be one of the device's context.
+pub unsafe fn is_capturing(device: &Device, stream: u64) -> Result<bool> {
+    // SAFETY: as the caller vouches.
+    unsafe { StreamRef::from_raw(device, stream as *mut c_void) }.is_capturing()
 }
 
 /// The device of a context that is current on this thread.

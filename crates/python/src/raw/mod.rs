@@ -7,4 +7,4 @@ mod launch;
 
 pub use dlpack::{Exchange, Managed, Tensor};
 pub use host::{Strided, gather, scatter};
-pub use launch::{device_of, run, submit, submit_all, submit_on, wait};
+pub use launch::{device_of, is_capturing, launch, run, submit, submit_all, submit_on, wait};

@@ -439,3 +439,19 @@ fn bulk_groups() {
         "no wait for all",
     );
 }
+
+/// Each loop is repeated until its state is stable, so the time doubled with each one inside another.
+#[test]
+fn many_loops_inside_each_other_are_refused() {
+    let nest = |depth: usize| {
+        let mut code = String::from("%0: u32 = const.u32 4\n%1: u32 = const.u32 1\n");
+        for index in 2..2 + depth {
+            let begin = format!("for %0, %0, %1 (%{index}: u32) {{");
+            code += &format!("{begin}\nwgmma_wait[pending=0]\nwgmma_fence\n");
+        }
+        code += &"wgmma_commit\nyield }\n".repeat(depth);
+        simple(&code)
+    };
+    accepts(&nest(4));
+    rejects(&nest(60), Rule::InFlight, "the loops inside each other are too many");
+}
