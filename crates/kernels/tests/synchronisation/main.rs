@@ -98,7 +98,7 @@ fn report(all: &BTreeMap<String, Different>) {
 }
 
 #[test]
-#[ignore = "it takes some 20 minutes: run it by name"]
+#[ignore = "it takes some 30 minutes: run it by name"]
 fn faults_of_all_kernels_are_noticed() {
     let only = std::env::var("PGEMM_ONLY").unwrap_or_default();
     let names: Vec<String> = names().into_iter().filter(|name| name.contains(&only)).collect();
