@@ -127,7 +127,8 @@ fn pack(element: Element) -> Case {
     }
     exact::<F32, F32>(&format!("pack and unpack {element}"), move |[a, b, _]| {
         let [low, high] = a.pack(b, element).unpack(element);
-        low + high
+        // Their order counts.
+        low - high
     })
 }
 

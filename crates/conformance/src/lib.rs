@@ -11,6 +11,7 @@ mod lanes;
 mod memory;
 mod operands;
 mod products;
+pub mod synchronisation;
 
 pub use case::{Case, Closeness, Mismatch};
 pub use operands::operands;

@@ -48,6 +48,18 @@ impl Addresses {
         let count = if warp.scalar(program, address).is_some() { 1 } else { LANES };
         Self::of(program, warp, address, warp.active_lanes().take(count))
     }
+
+    /// The addresses with the lanes that read there: each one, or all active ones together where
+    /// they read the same.
+    fn by_lanes(
+        &self,
+        program: &Program,
+        warp: &Warp,
+        address: Slot,
+    ) -> impl Iterator<Item = (u32, u64)> + use<'_> {
+        let together = warp.scalar(program, address).map(|_| warp.active);
+        self.iter().map(move |&(lane, from)| (together.unwrap_or(1 << lane), from))
+    }
 }
 
 impl Deref for Addresses {
@@ -180,11 +192,9 @@ impl Emulator<'_> {
         if access.space == Space::Shared {
             self.count_wavefronts(at, &addresses, bytes, false);
         }
-        if access.space == Space::Shared && !strong {
-            let uniform = warp.scalar(program, address).is_some();
-            let lanes = |lane: usize| if uniform { warp.active } else { 1 << lane };
-            let accesses = addresses.iter().map(|&(lane, from)| (lanes(lane), from));
-            self.observe_lanes(warp, at, accesses, bytes, false, what)?;
+        if !strong {
+            let accesses = addresses.by_lanes(program, warp, address);
+            self.observe_lanes(warp, at, access.space, accesses, bytes, false, what)?;
         }
         // The acquire comes first: what it orders before the load is no race.
         self.observe(warp, at, access.space, &addresses, bytes, false, strong, what)?;
@@ -221,9 +231,9 @@ impl Emulator<'_> {
         if access.space == Space::Shared {
             self.count_wavefronts(at, &addresses, bytes, false);
         }
-        if access.space == Space::Shared && !strong {
+        if !strong {
             let accesses = addresses.iter().map(|&(lane, to)| (1 << lane, to));
-            self.observe_lanes(warp, at, accesses, bytes, true, what)?;
+            self.observe_lanes(warp, at, access.space, accesses, bytes, true, what)?;
         }
         let may_meet = self.checks.races && !ascend(&addresses);
         let late = strong && access.space == Space::Global;
@@ -298,6 +308,8 @@ impl Emulator<'_> {
             let bits = word(self.memory.bytes(place, size as usize)) as u16;
             warp.set(dest, lane, number::widen(element, bits).to_bits().into());
         }
+        let accesses = addresses.by_lanes(program, warp, address);
+        self.observe_lanes(warp, at, Space::Global, accesses, size, false, what)?;
         self.observe(warp, at, Space::Global, &addresses, size, false, false, what)
     }
 
@@ -333,6 +345,8 @@ impl Emulator<'_> {
             self.global_place(to, size, true, at, what)?;
         }
         self.observe(warp, at, Space::Global, &addresses, size, true, false, what)?;
+        let accesses = addresses.iter().map(|&(lane, to)| (1 << lane, to));
+        self.observe_lanes(warp, at, Space::Global, accesses, size, true, what)?;
         let may_meet = self.checks.races && !ascend(&addresses);
         let publishes = self.publishes_among(at, Space::Global, &addresses);
         let mut written: Vec<(u64, [u8; 32])> = Vec::new();
@@ -379,7 +393,7 @@ impl Emulator<'_> {
     #[allow(clippy::too_many_arguments)]
     pub(crate) fn observe(
         &mut self,
-        warp: &Warp,
+        warp: &mut Warp,
         at: At,
         space: Space,
         addresses: &[(usize, u64)],
@@ -395,6 +409,7 @@ impl Emulator<'_> {
             [(lane, _)] if warp.active.count_ones() == 1 => Some(*lane),
             _ => None,
         };
+        warp.note_access(write);
         let mut access = self.generic_access(warp, at, single, strong);
         let checks = (self.checks.races, self.checks.uninitialised && space == Space::Shared);
         let shadow_space = match space {

@@ -43,6 +43,7 @@ impl Emulator<'_> {
         let barrier = &mut cta.named[id];
         if barrier.participants.is_empty() {
             barrier.threads = threads;
+            barrier.loc = at.loc;
         }
         let expected = barrier.threads;
         if expected != threads {

@@ -159,6 +159,14 @@ impl Knowledge {
         self.dependency |= other.dependency;
     }
 
+    /// Limits the known time of a component of the own cluster.
+    pub(crate) fn lower(&mut self, component: u32, time: u32) {
+        self.before.lower(component, time);
+        self.async_shared.lower(component, time);
+        self.async_global.lower(component, time);
+        self.maps.lower(component, time);
+    }
+
     pub(crate) fn meet(&mut self, other: &Knowledge) {
         self.before.meet(&other.before);
         self.async_shared.meet(&other.async_shared);

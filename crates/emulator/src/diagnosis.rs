@@ -60,7 +60,7 @@ impl Emulator<'_> {
         Access {
             epoch: Epoch {
                 cluster: self.cluster(at.id.slot).id,
-                component: warp.component,
+                component: warp.acting(),
                 time: warp.time(),
             },
             proxy: Proxy::Generic,

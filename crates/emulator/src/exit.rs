@@ -81,6 +81,20 @@ impl Emulator<'_> {
                 "issued it",
             );
         }
+        let mut named = cta.named.iter().enumerate();
+        if let Some((number, barrier)) = named.find(|(_, barrier)| barrier.arrived > 0) {
+            let message = format!(
+                "CTA {} exits, and nothing has waited for the arrivals of {} threads at named \
+                 barrier {number}",
+                cta.index, barrier.arrived
+            );
+            let warp = barrier.participants.first().copied().unwrap_or(id.warp);
+            let (kind, actor) = (
+                ReportKind::NamedBarrierMisuse,
+                self.actor(At { id: WarpId { warp, ..id }, loc: barrier.loc }),
+            );
+            return fail(kind, message, (actor, barrier.loc), "arrives at the barrier");
+        }
         if !self.checks.races {
             return Ok(());
         }

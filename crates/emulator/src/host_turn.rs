@@ -82,8 +82,9 @@ impl Emulator<'_> {
     }
 
     fn queue_launch(&mut self, launch: &Launch) -> Outcome {
-        let made = cluster_count(self.kernel, launch)
-            .and_then(|count| Ok((count, Program::compile(self.kernel, launch)?)));
+        let made = cluster_count(self.kernel, launch).and_then(|count| {
+            Ok((count, Program::compile(self.kernel, launch, self.program.depends_on_grids)?))
+        });
         let (cluster_count, program) = match made {
             Ok(made) => made,
             Err(error) => {

@@ -62,7 +62,7 @@ pub struct Emulator<'a> {
     pub(crate) flights: Vec<Option<Flight>>,
     pub(crate) free_flights: Vec<usize>,
     pub(crate) thread_copies: Vec<Option<ThreadCopy>>,
-    /// Ordinary accesses to shared memory so far, by instruction.
+    /// Ordinary accesses to memory so far, by instruction.
     pub(crate) lane_instructions: u64,
     pub(crate) log: AccessLog,
     pub(crate) global_shadow: GlobalShadows,

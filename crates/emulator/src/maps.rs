@@ -237,13 +237,16 @@ impl Emulator<'_> {
 
     /// Releases what the warp knows to uses of tensor maps.
     pub(crate) fn fence_map_release(&mut self, warp: &mut Warp) {
-        let own = warp.component;
+        let own = [warp.component, warp.alone];
         let knowledge = &mut warp.knowledge;
         // A fence in some lanes does not cover writes of the others.
-        let before = knowledge.maps.get(own);
+        let before = own.map(|component| knowledge.maps.get(component));
         knowledge.maps.join(&knowledge.before);
         if warp.active != FULL && warp.unfenced_lanes & !warp.active != 0 {
-            knowledge.maps.lower(own, before);
+            knowledge.maps.lower(own[0], before[0]);
+            if warp.accessed_alone.is_some_and(|lane| warp.active >> lane & 1 == 0) {
+                knowledge.maps.lower(own[1], before[1]);
+            }
         }
         warp.tick();
     }

@@ -4,7 +4,7 @@ use pgemm_ir::Space;
 
 use crate::access::Addresses;
 use crate::fault::{At, Outcome};
-use crate::lanes::LANES;
+use crate::lanes::{FULL, LANES};
 use crate::machine::Emulator;
 use crate::program::{Program, SMEM_BASE, Slot};
 use crate::state::Warp;
@@ -32,6 +32,19 @@ impl Emulator<'_> {
         Ok(rows)
     }
 
+    /// Records rows that all lanes access together.
+    fn observe_rows(
+        &mut self,
+        warp: &mut Warp,
+        at: At,
+        rows: &Addresses,
+        write: bool,
+        what: &str,
+    ) -> Outcome {
+        let accesses = rows.iter().map(|&(_, row)| (FULL, row));
+        self.observe_lanes(warp, at, Space::Shared, accesses, MATRIX_ROW_BYTES, write, what)
+    }
+
     pub(crate) fn load_matrix(
         &mut self,
         program: &Program,
@@ -45,6 +58,7 @@ impl Emulator<'_> {
         let rows = self.matrix_rows(program, warp, at, address, dests.len(), what)?;
         self.observe(warp, at, Space::Shared, &rows, MATRIX_ROW_BYTES, false, false, what)?;
         self.count_wavefronts(at, &rows, MATRIX_ROW_BYTES, false);
+        self.observe_rows(warp, at, &rows, false, what)?;
         let smem = &self.cluster(at.id.slot).ctas[at.id.rank].smem;
         for (matrix, &dest) in dests.iter().enumerate() {
             for lane in 0..LANES {
@@ -73,6 +87,7 @@ impl Emulator<'_> {
         let rows = self.matrix_rows(program, warp, at, address, values.len(), what)?;
         self.observe(warp, at, Space::Shared, &rows, MATRIX_ROW_BYTES, true, false, what)?;
         self.count_wavefronts(at, &rows, MATRIX_ROW_BYTES, false);
+        self.observe_rows(warp, at, &rows, true, what)?;
         let smem = &mut self.cluster_mut(at.id.slot).ctas[at.id.rank].smem;
         for (matrix, &value) in values.iter().enumerate() {
             for lane in 0..LANES {

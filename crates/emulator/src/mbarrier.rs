@@ -117,7 +117,7 @@ impl Emulator<'_> {
             let index = self.known_mbarrier(warp, at.id.rank, address as u32, false, at, what)?;
             let rank = at.id.rank;
             let bytes = i64::from(bytes) * i64::from(lanes);
-            self.arrive(&warp.knowledge, at, (rank, index), bytes, lanes, what)?;
+            self.arrive(&warp.released(), at, (rank, index), bytes, lanes, what)?;
         }
         warp.tick();
         Ok(Flow::Visible)
@@ -203,9 +203,9 @@ impl Emulator<'_> {
                 let epoch = self.generic_access(warp, at, None, false).epoch;
                 let actor = self.actor(at);
                 let cta = &mut self.cluster_mut(at.id.slot).ctas[rank];
-                cta.remote.insert(warp.component, (epoch, actor, at.loc));
+                cta.remote.insert(epoch.component, (epoch, actor, at.loc));
             }
-            self.arrive(&warp.knowledge, at, (rank, index), 0, lanes, what)?;
+            self.arrive(&warp.released(), at, (rank, index), 0, lanes, what)?;
         }
         warp.tick();
         Ok(Flow::Visible)
@@ -258,7 +258,7 @@ impl Emulator<'_> {
             warp.knowledge.join(&barrier.completed);
         }
         // The arrivals may have been those of its own lanes.
-        warp.meetings += 1;
+        warp.order_lanes();
         Ok(Flow::Visible)
     }
 

@@ -37,6 +37,10 @@ pub struct Options {
     pub checks: Checks,
     /// Operations of warps and turns of the host after which the run is reported as a livelock.
     pub max_steps: u64,
+    /// Whether the launch depends on grids that may still run (programmatic dependent launch). Then
+    /// a kernel must wait for them before it accesses global memory. A kernel that has such a wait
+    /// is checked in any case.
+    pub dependent: bool,
     /// Whether what kernels print also goes to stderr at once.
     pub echo: bool,
     /// Nanoseconds by which each operation of a warp and each turn of the host advances the clock
@@ -55,6 +59,7 @@ impl Default for Options {
             resident_clusters: None,
             checks: Checks::all(),
             max_steps: 1_000_000_000,
+            dependent: false,
             echo: true,
             step_nanoseconds: 1,
             tensor_core_sums: false,

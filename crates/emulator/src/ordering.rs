@@ -19,17 +19,20 @@ fn releases(order: Order) -> bool {
 
 impl Emulator<'_> {
     pub(crate) fn fence_proxy(&mut self, warp: &mut Warp, fence: ProxyFence) {
-        let own = warp.component;
+        let own = [warp.component, warp.alone];
         let knowledge = &mut warp.knowledge;
         let visible = match fence {
             ProxyFence::SharedCta => &mut knowledge.async_shared,
             ProxyFence::Global => &mut knowledge.async_global,
         };
         // A fence in some lanes does not cover writes of the others.
-        let before = visible.get(own);
+        let before = own.map(|component| visible.get(component));
         visible.join(&knowledge.before);
         if warp.active != FULL && warp.unfenced_lanes & !warp.active != 0 {
-            visible.lower(own, before);
+            visible.lower(own[0], before[0]);
+            if warp.accessed_alone.is_some_and(|lane| warp.active >> lane & 1 == 0) {
+                visible.lower(own[1], before[1]);
+            }
         } else {
             warp.unfenced_lanes = 0;
         }
@@ -38,7 +41,7 @@ impl Emulator<'_> {
 
     pub(crate) fn fence(&mut self, warp: &mut Warp, at: At, order: Order, scope: Scope) {
         if acquires(order) {
-            warp.meetings += 1;
+            warp.order_lanes();
             let own = self.place_of(at);
             for (from, knowledge) in std::mem::take(&mut warp.observed) {
                 if reaches(scope, from, own) {
@@ -47,7 +50,7 @@ impl Emulator<'_> {
             }
         }
         if releases(order) {
-            warp.fenced = Some((scope, Box::new(warp.knowledge.clone())));
+            warp.fenced = Some((scope, Box::new(warp.released().into_owned())));
             warp.tick();
         }
     }
@@ -74,7 +77,9 @@ impl Emulator<'_> {
     /// What a store of the warp releases.
     pub(crate) fn released(&self, warp: &Warp, at: At, access: Access) -> Option<Published> {
         let released = match access.order {
-            order if releases(order) => Some((access.scope, Box::new(warp.knowledge.clone()))),
+            order if releases(order) => {
+                Some((access.scope, Box::new(warp.released().into_owned())))
+            }
             Order::Weak => None,
             _ => warp.fenced.clone(),
         };
@@ -117,7 +122,7 @@ impl Emulator<'_> {
             return;
         }
         if acquires(access.order) {
-            warp.meetings += 1;
+            warp.order_lanes();
         }
         let location = self.location(at, access.space, address);
         let to = self.place_of(at);

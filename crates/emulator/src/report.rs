@@ -186,7 +186,7 @@ impl fmt::Display for Report {
         }
         let hidden = groups.iter().skip(SHOWN_SITES).map(|(_, count)| count).sum::<usize>();
         let notes = match self.notes.len() {
-            count if count > SHOWN_NOTES || hidden > 0 => SHOWN_NOTES - 1,
+            count if count > SHOWN_NOTES || hidden > 0 => count.min(SHOWN_NOTES - 1),
             count => count,
         };
         for note in self.notes.iter().take(notes) {

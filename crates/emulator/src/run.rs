@@ -52,7 +52,7 @@ impl<'a> Emulator<'a> {
         Ok(Self {
             kernel,
             memory,
-            program: Rc::new(Program::compile(kernel, launch)?),
+            program: Rc::new(Program::compile(kernel, launch, options.dependent)?),
             checks: options.checks,
             max_steps: options.max_steps,
             step_nanoseconds: options.step_nanoseconds,

@@ -14,7 +14,11 @@ use crate::slots;
 
 impl Program {
     /// Flattens a legalised kernel and binds the launch's arguments.
-    pub(crate) fn compile(kernel: &Kernel, launch: &Launch) -> Result<Program, SetupError> {
+    pub(crate) fn compile(
+        kernel: &Kernel,
+        launch: &Launch,
+        dependent: bool,
+    ) -> Result<Program, SetupError> {
         if kernel.params.len() != launch.arguments.len() {
             return Err(SetupError::ArgumentCount {
                 arguments: launch.arguments.len(),
@@ -47,7 +51,8 @@ impl Program {
         let Flat { mut steps, locations, constants, loops, fragments } =
             flatten::flatten(kernel, constants)?;
         let (uniform_slots, varying_slots) = slots::assign(&mut steps, &loops);
-        let depends_on_grids = steps.iter().any(|step| matches!(step, Step::GridDependencyWait));
+        let depends_on_grids =
+            dependent || steps.iter().any(|step| matches!(step, Step::GridDependencyWait));
         let mut mbarriers: Vec<_> = kernel
             .regions
             .iter()

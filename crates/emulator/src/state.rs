@@ -1,11 +1,12 @@
 //! The state of a resident cluster: CTAs with their shared memory and barriers, warpgroups, warps.
 
+use std::borrow::Cow;
 use std::collections::{BTreeMap, HashMap, VecDeque};
 
 use pgemm_ir::{Kernel, LocId, RegisterChange, Scope};
 
 use crate::clock::{Clock, Epoch, Knowledge};
-use crate::lane_cell::LaneCell;
+use crate::lane_cell::{LaneCells, LaneLines};
 use crate::lanes::{FULL, LANES, WARPGROUP_WARPS};
 use crate::late_store::LateStore;
 use crate::phase::Mbarrier;
@@ -136,7 +137,10 @@ pub(crate) struct Warp {
     pub(crate) lanes: Vec<[u64; LANES]>,
     pub(crate) wait: Wait,
     pub(crate) exited: bool,
+    /// The component of what several lanes do.
     pub(crate) component: u32,
+    /// The component of what one lane does alone. Its times are those of the other component.
+    pub(crate) alone: u32,
     pub(crate) knowledge: Knowledge,
     /// Scope of the last release fence and the knowledge then, which later relaxed stores release.
     pub(crate) fenced: Option<(Scope, Box<Knowledge>)>,
@@ -156,6 +160,16 @@ pub(crate) struct Warp {
     pub(crate) unfenced_lanes: u32,
     /// How often something has ordered what its lanes did before.
     pub(crate) meetings: u32,
+    /// The time of the warp then.
+    pub(crate) met_at: u32,
+    /// Lanes that have loaded together with others since then, or since a wgmma has completed.
+    pub(crate) loaded: u32,
+    /// Lanes that have stored together with others since then.
+    pub(crate) stored: u32,
+    /// The lane that has accessed memory alone since then.
+    pub(crate) accessed_alone: Option<u32>,
+    /// What its lanes have done to global memory since then.
+    pub(crate) lane_lines: LaneLines,
     /// Components of mbarriers that this warp initialised and has not fenced yet.
     pub(crate) initialised: Vec<u32>,
     /// The components that this warp has fenced. Even a relaxed cluster barrier passes them on.
@@ -245,6 +259,20 @@ impl Warp {
     pub(crate) fn tick(&mut self) {
         let time = self.time() + 1;
         self.knowledge.before.raise(self.component, time);
+        self.knowledge.before.raise(self.alone, time);
+    }
+
+    /// The lane that is active alone.
+    fn single_lane(&self) -> Option<u32> {
+        self.active.is_power_of_two().then(|| self.active.trailing_zeros())
+    }
+
+    /// The component of what the active lanes do.
+    pub(crate) fn acting(&self) -> u32 {
+        match (self.single_lane(), self.accessed_alone) {
+            (Some(lane), other) if other.is_none_or(|other| other == lane) => self.alone,
+            _ => self.component,
+        }
     }
 
     /// Notes what an ordered load at this step has found.
@@ -260,15 +288,47 @@ impl Warp {
         self.fruitless >= POLLS
     }
 
+    /// Notes that the active lanes access memory.
+    pub(crate) fn note_access(&mut self, write: bool) {
+        if self.acting() == self.alone {
+            self.accessed_alone = self.single_lane();
+        } else if write {
+            self.stored |= self.active;
+        } else {
+            self.loaded |= self.active;
+        }
+    }
+
     /// Notes that the lanes of the warp have met at a barrier.
     pub(crate) fn met(&mut self) {
-        self.meetings += 1;
+        self.order_lanes();
         self.unfenced_lanes = 0;
+    }
+
+    /// Notes that what comes next is ordered after what all lanes have done.
+    pub(crate) fn order_lanes(&mut self) {
+        self.meetings += 1;
+        self.met_at = self.time();
+        (self.loaded, self.stored) = (0, 0);
+        self.accessed_alone = None;
+        self.tick();
+    }
+
+    /// What the active lanes release. It does not include what others have done since the lanes
+    /// last met.
+    pub(crate) fn released(&self) -> Cow<'_, Knowledge> {
+        let others = (self.loaded | self.stored) & !self.active != 0;
+        let other = self.accessed_alone.is_some_and(|lane| self.active >> lane & 1 == 0);
+        let unknown = [(self.component, others), (self.alone, other)];
+        let mut released = Cow::Borrowed(&self.knowledge);
+        for (component, _) in unknown.into_iter().filter(|(_, unknown)| *unknown) {
+            released.to_mut().lower(component, self.met_at);
+        }
+        released
     }
 }
 
 /// A named barrier of a CTA.
-#[derive(Default)]
 pub(crate) struct NamedBarrier {
     /// Threads that the first arrival of this round expects.
     pub(crate) threads: u32,
@@ -276,6 +336,21 @@ pub(crate) struct NamedBarrier {
     pub(crate) participants: Vec<usize>,
     pub(crate) waiters: Vec<usize>,
     pub(crate) knowledge: Knowledge,
+    /// The place of the first arrival of this round.
+    pub(crate) loc: LocId,
+}
+
+impl Default for NamedBarrier {
+    fn default() -> Self {
+        NamedBarrier {
+            threads: 0,
+            arrived: 0,
+            participants: vec![],
+            waiters: vec![],
+            knowledge: Knowledge::default(),
+            loc: LocId(0),
+        }
+    }
 }
 
 /// A CTA.
@@ -284,8 +359,8 @@ pub(crate) struct Cta {
     pub(crate) index: u32,
     pub(crate) smem: Vec<u8>,
     pub(crate) shadow: Shadow,
-    /// By four bytes of shared memory, once ordinary accesses have used some.
-    pub(crate) lane_cells: Vec<LaneCell>,
+    /// What lanes of a warp have done to shared memory, once ordinary accesses have used some.
+    pub(crate) lane_cells: Option<LaneCells>,
     pub(crate) mbarriers: Vec<Mbarrier>,
     pub(crate) named: [NamedBarrier; 16],
     pub(crate) warps: Vec<Warp>,
@@ -352,7 +427,7 @@ impl Cluster {
             .map(|rank| {
                 let cta = index * kernel.cluster + rank;
                 let first = components;
-                components += (warps + warps / WARPGROUP_WARPS) as u32 + barriers;
+                components += (2 * warps + warps / WARPGROUP_WARPS) as u32 + barriers;
                 Cta::new(kernel, program, (cta, &launch.knowledge), first, shadow)
             })
             .collect();
@@ -413,11 +488,12 @@ impl Cta {
             }
         }
         let registers = kernel.entry_registers();
+        let alone = first + (warps + warpgroups + mbarriers.len()) as u32;
         Cta {
             index,
             smem: vec![0; bytes],
             shadow,
-            lane_cells: Vec::new(),
+            lane_cells: None,
             mbarriers,
             named: Default::default(),
             warps: (0..warps)
@@ -428,6 +504,7 @@ impl Cta {
                         uniform: vec![0; program.uniform_slots],
                         lanes: vec![[0; LANES]; program.varying_slots],
                         component,
+                        alone: alone + warp as u32,
                         knowledge: knowledge.clone(),
                         registers,
                         ..Warp::default()

@@ -196,6 +196,8 @@ impl Emulator<'_> {
             wgmma.issued_at_commit.drain(..finished);
             wgmma.retired = target;
             warp.knowledge.before.raise(group.component, target);
+            // All lanes have loaded what it has used.
+            warp.loaded = 0;
         }
         Ok(Flow::Visible)
     }

@@ -1,4 +1,4 @@
-//! Lanes of a warp that communicate through shared memory without a barrier of the warp.
+//! Lanes of a warp that communicate through memory without a barrier of the warp.
 
 use pgemm_emulator::{Memory, Permission, ReportKind};
 use pgemm_ir::{
@@ -134,4 +134,121 @@ fn a_lane_needs_no_barrier_for_what_it_did_itself() {
         });
     });
     runs(&one_warp);
+}
+
+/// Neighbours exchange bytes and halves of words.
+#[test]
+fn parts_of_words_need_a_barrier_too() {
+    for bytes in [1, 2] {
+        for sync in [false, true] {
+            let kernel = kernel(|b, words, thread| {
+                let [own, beside] = [thread, thread ^ 1].map(|at| words.offset(at * bytes));
+                b.sync_cta();
+                b.scope("first", || b.store_narrow_shared(own, bytes, thread));
+                // Its own bytes need no barrier, and those beside them are others.
+                let kept = b.load_narrow_shared(own, bytes);
+                if sync {
+                    b.warp_sync();
+                }
+                let other = b.scope("second", || b.load_narrow_shared(beside, bytes));
+                b.sync_cta();
+                b.store_shared(words.offset(thread * 4), [kept + other]);
+            });
+            if sync { runs(&kernel) } else { fails(&kernel) }
+        }
+    }
+}
+
+/// Neighbours exchange words and halves of words of global memory.
+#[test]
+fn global_memory_needs_a_barrier_too() {
+    for halves in [false, true] {
+        for sync in [false, true] {
+            let kernel = role(|b| {
+                let output = b.param::<ty::U64>("output");
+                let thread = b.special(Special::Thread);
+                let bytes = if halves { 2 } else { 4 };
+                let [own, beside] = [thread, thread ^ 1].map(|at| output.byte_offset(at * bytes));
+                let value = thread.to_f32();
+                b.scope("first", || match halves {
+                    true => b.store_element(own, Element::F16, value),
+                    false => b.store_global(own, [value]),
+                });
+                if sync {
+                    b.warp_sync();
+                }
+                let other = b.scope("second", || match halves {
+                    true => b.load_element(beside, Element::F16),
+                    false => b.load_global::<ty::F32, 1>(beside)[0],
+                });
+                b.warp_sync();
+                match halves {
+                    true => b.store_element(own, Element::F16, other),
+                    false => b.store_global(own, [other]),
+                }
+            });
+            if sync { runs(&kernel) } else { fails(&kernel) }
+        }
+    }
+}
+
+/// One lane tells another warp that all lanes have stored.
+#[test]
+fn a_lane_speaks_for_others_after_a_barrier() {
+    for sync in [false, true] {
+        let kernel = role(|b| {
+            b.param::<ty::U64>("output");
+            let kind = RegionKind::Data(Element::F32);
+            let words = b.smem_address(b.region("words", kind, SmemRequest::whole(128, 16)));
+            let stored =
+                b.smem_address(b.region("stored", RegionKind::Mbarrier, SmemRequest::whole(8, 8)));
+            let (thread, warp) = (b.special(Special::Thread), b.special(Special::Warp));
+            b.if_(thread.eq(0), || stored.mbarrier_init(1));
+            b.sync_cta();
+            b.if_(warp.eq(0), || {
+                b.scope("first", || b.store_shared(words.offset(thread * 4), [thread]));
+                if sync {
+                    b.warp_sync();
+                }
+                b.if_(thread.eq(0), || stored.mbarrier_arrive());
+            });
+            b.if_(warp.eq(1), || {
+                stored.mbarrier_wait(0);
+                let word = words.offset((thread & 31) * 4);
+                b.scope("second", || b.load_shared::<ty::U32, 1>(word));
+            });
+        });
+        if sync {
+            runs(&kernel);
+        } else {
+            fails_with(&kernel, 1, prepare, ReportKind::Race, &["first", "second"]);
+        }
+    }
+}
+
+/// What a lane stored alone, it passes on alone.
+#[test]
+fn a_lane_speaks_for_itself() {
+    let kernel = role(|b| {
+        b.param::<ty::U64>("output");
+        let kind = RegionKind::Data(Element::F32);
+        let words = b.smem_address(b.region("words", kind, SmemRequest::whole(256, 16)));
+        let stored =
+            b.smem_address(b.region("stored", RegionKind::Mbarrier, SmemRequest::whole(8, 8)));
+        let (thread, warp) = (b.special(Special::Thread), b.special(Special::Warp));
+        b.if_(thread.eq(0), || stored.mbarrier_init(1));
+        b.sync_cta();
+        b.if_(warp.eq(0), || {
+            b.store_shared(words.offset(thread * 4), [thread]);
+            b.if_(thread.eq(0), || {
+                b.store_shared(words.offset(128), [thread]);
+                stored.mbarrier_arrive();
+            });
+        });
+        b.if_(warp.eq(1), || {
+            stored.mbarrier_wait(0);
+            b.load_shared::<ty::U32, 1>(words.offset(128));
+        });
+    });
+    runs(&kernel);
 }

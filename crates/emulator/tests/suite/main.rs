@@ -1,6 +1,7 @@
 //! Small kernels for every mechanism of the emulator. Correct kernels must run without a report.
 //! Incorrect ones must be reported under every schedule, with the right kind and source lines.
 
+mod alterations;
 mod arithmetic;
 mod atomics;
 mod barriers;

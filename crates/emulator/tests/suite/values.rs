@@ -254,6 +254,7 @@ fn matrices_move_between_registers_and_shared_memory() {
             .collect();
         let args = [&[address], &pairs[..]].concat();
         w.run(Op::StoreMatrix { count: 4, transpose: false }, &args);
+        w.run(Op::WarpSync, &[]);
         let op = Op::LoadMatrix { count: 4, transpose };
         let loaded = w.ops(op, &[address], &[Type::B32; 4]);
         let word = w.op(Op::Bitcast(Type::U32), &[loaded[2]], Type::U32);

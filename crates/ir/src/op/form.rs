@@ -20,6 +20,19 @@ pub enum Entity {
     Role(RoleId),
 }
 
+impl Entity {
+    /// Its number, if the handles of its table have this prefix.
+    pub(super) fn number_of(self, prefix: &str) -> Option<u32> {
+        let (own, number) = match self {
+            Entity::Param(id) => (ParamId::PREFIX, id.0),
+            Entity::Region(id) => (RegionId::PREFIX, id.0),
+            Entity::Accumulator(id) => (AccId::PREFIX, id.0),
+            Entity::Role(id) => (RoleId::PREFIX, id.0),
+        };
+        (own == prefix).then_some(number)
+    }
+}
+
 /// One entry in brackets.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Item {

@@ -7,6 +7,7 @@
 //! verifier, the text form and the passes read the table; the PTX back end and the emulator match
 //! every operation.
 
+mod altered;
 mod attributes;
 mod custom;
 mod describe;
