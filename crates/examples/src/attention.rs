@@ -83,7 +83,7 @@ impl Attention {
             self.head_dim
         );
         let causal = if self.causal { "_causal" } else { "" };
-        let b = KernelBuilder::new(&format!("attention_{}{causal}", self.head_dim), 1);
+        let b = KernelBuilder::new(format!("attention_{}{causal}", self.head_dim), 1);
         Parts::declare(&b, *self).build();
         Program::new(b.finish()?)
     }
