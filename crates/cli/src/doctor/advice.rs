@@ -21,7 +21,8 @@ pub(super) const VARIABLES: [&str; 11] = [
 ];
 
 /// How the names of variables begin that only tests read.
-const OF_TESTS: [&str; 8] = [
+const OF_TESTS: [&str; 9] = [
+    "PGEMM_EMULATED_",
     "PGEMM_FUZZ_",
     "PGEMM_MUTANT",
     "PGEMM_REQUIRE_",

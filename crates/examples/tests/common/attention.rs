@@ -146,14 +146,3 @@ pub fn check_row(row: &Row, keys: usize, output: &[bf16], log: f32, place: [usiz
         assert_eq!(f64::from(log), row.log, "{place:?}");
     }
 }
-
-/// Checks every row.
-#[track_caller]
-pub fn check(problem: &Problem, inputs: [&[bf16]; 3], output: &[bf16], logs: &[f32]) {
-    let Problem { head_dim, sequences, heads, queries, .. } = *problem;
-    let rows = (0..sequences).flat_map(|sequence| (0..heads).map(move |head| (sequence, head)));
-    let rows = rows.flat_map(|(sequence, head)| (0..queries).map(move |at| [sequence, head, at]));
-    for ((place, output), log) in rows.zip(output.chunks(head_dim)).zip(logs) {
-        check_row(&row(problem, inputs, place), problem.keys, output, *log, place);
-    }
-}
