@@ -24,11 +24,11 @@ pub struct Args {
     /// The value of a parameter of a kernel in a file: a number, or an array with a type, extents
     /// (outermost first) and a content.
     ///
-    /// An array is TYPE[EXTENT,…]:CONTENT, such as x=f32[300]:random or a=bf16[256,64]:@a.bin. Types
-    /// are f16, bf16, f32, tf32, f64, e4m3, e5m2, s8, u8 and s32. Contents are zeros, ones, index
-    /// (0, 1, 2, …), random or random=SEED (the normal distribution), unwritten (reads are faults),
-    /// and @FILE with the bytes of the elements. A parameter of type u64 gets the array's address,
-    /// and a tensor map describes the array.
+    /// An array is `TYPE[EXTENT,…]:CONTENT`, such as `x=f32[300]:random` or
+    /// `a=bf16[256,64]:@a.bin`. Types are f16, bf16, f32, tf32, f64, e4m3, e5m2, s8, u8 and s32.
+    /// Contents are zeros, ones, index (0, 1, 2, …), random or random=SEED (the normal
+    /// distribution), unwritten (reads are faults), and @FILE with the bytes of the elements. A
+    /// parameter of type u64 gets the array's address, and a tensor map describes the array.
     #[arg(long = "arg", value_name = "NAME=VALUE")]
     arguments: Vec<Given>,
     /// CTAs along x, y and z, for a kernel in a file.

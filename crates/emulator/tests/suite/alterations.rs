@@ -86,6 +86,13 @@ fn commutes(op: &Op, at: usize) -> bool {
         Op::Binary(op) => [Add, And, Max, MaxNan, Min, Mul, MulHigh, Or, Xor].contains(op),
         Op::Compare(op) => matches!(op, CompareOp::Eq | CompareOp::Ne),
         Op::Fma => at == 0,
+        // By the tables of lop3, all operands alike; else the two that are multiplied, added or
+        // subtracted before the sign is dropped.
+        Op::Custom(custom) => match custom.name() {
+            "lop3_96" | "lop3_e8" => true,
+            "add_rz" | "dp4a" | "mul_wide" | "sad" => at == 0,
+            _ => false,
+        },
         _ => false,
     }
 }

@@ -553,7 +553,9 @@ fn matrices_are_the_fragments_of_products() {
                                 at.store_vector(&fragment.slice(i, 1));
                             }
                         }
-                        // What the first tile has is stored over the second.
+                        // What the first tile has is stored over the second. Lanes store what
+                        // others have loaded.
+                        b.warp_sync();
                         let turned = fragment.to_f32().into_iter().map(|value| -value);
                         let turned: Vec<_> = turned.collect();
                         let turned = Fragment::from_f32(b, Element::Bf16, &turned);
