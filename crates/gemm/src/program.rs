@@ -201,7 +201,7 @@ impl Program {
     /// The kernel as PTX for `sm_90a`.
     ///
     /// # Errors
-    /// [`Error::Emit`](crate::Error::Emit) if an operation has an operand that its instruction
+    /// [`Error::Emit`] if an operation has an operand that its instruction
     /// cannot take.
     pub fn ptx(&self) -> Result<String> {
         Ok(pgemm_ptx::emit(&self.kernel)?)
@@ -215,7 +215,7 @@ impl Program {
     /// Compiles the kernel for a device, by the driver.
     ///
     /// # Errors
-    /// The errors of [`ptx`](Self::ptx), and [`Error::Jit`](crate::Error::Jit) with the compiler's
+    /// The errors of [`ptx`], and [`Error::Jit`](crate::Error::Jit) with the compiler's
     /// log if the driver refuses the kernel.
     pub fn load(&self, device: &Device) -> Result<LoadedProgram> {
         LoadedProgram::new(device, &self.ptx()?, self.interface.clone())

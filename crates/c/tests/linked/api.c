@@ -191,9 +191,11 @@ static void programs(const char *executable) {
   CHECK(pgemm_arguments_set_u32(arguments, NULL, 1) == PGEMM_ERROR_INVALID_ARGUMENT && SAYS("name is null"));
   CHECK(pgemm_arguments_set_u32(arguments, "\xff", 1) == PGEMM_ERROR_INVALID_ARGUMENT && SAYS("name is no UTF-8"));
   CHECK(pgemm_arguments_set_u32(arguments, "n", 1) == PGEMM_SUCCESS);
-  CHECK(pgemm_program_launch(program, NULL, 1, 1, 1, NULL) == PGEMM_ERROR_INVALID_ARGUMENT && SAYS("arguments is null"));
+  CHECK(pgemm_program_launch(program, NULL, 1, 1, 1, NULL) == PGEMM_ERROR_INVALID_ARGUMENT &&
+        SAYS("arguments is null"));
   CHECK(pgemm_program_launch(program, arguments, 1, 1, 1, NULL) == PGEMM_ERROR_NO_DEVICE);
-  CHECK(pgemm_program_destroy(NULL) == PGEMM_ERROR_INVALID_ARGUMENT && pgemm_program_destroy(&program) == PGEMM_SUCCESS);
+  CHECK(pgemm_program_destroy(NULL) == PGEMM_ERROR_INVALID_ARGUMENT &&
+        pgemm_program_destroy(&program) == PGEMM_SUCCESS);
   CHECK(pgemm_program_destroy(&program) == PGEMM_SUCCESS && pgemm_arguments_destroy(&arguments) == PGEMM_SUCCESS);
   CHECK(pgemm_arguments_destroy(NULL) == PGEMM_ERROR_INVALID_ARGUMENT && arguments == NULL);
 }

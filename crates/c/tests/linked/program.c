@@ -45,7 +45,8 @@ static void vectors(const cuda_driver *cuda, const pgemm_program *saxpy) {
   CHECK(pgemm_program_launch(saxpy, arguments, 3, 1, 1, NULL) == PGEMM_ERROR_INVALID_ARGUMENT);
   CHECK(SAYS("is launched without 'y'"));
   CHECK(pgemm_arguments_set_u64(arguments, "y", (uint64_t)(uintptr_t)y) == PGEMM_SUCCESS);
-  CHECK(pgemm_program_launch(saxpy, arguments, 0, 1, 1, NULL) == PGEMM_ERROR_INVALID_ARGUMENT && SAYS("grid of [0, 1, 1]"));
+  CHECK(pgemm_program_launch(saxpy, arguments, 0, 1, 1, NULL) == PGEMM_ERROR_INVALID_ARGUMENT &&
+        SAYS("grid of [0, 1, 1]"));
   CHECK(pgemm_program_launch(saxpy, arguments, 3, 1, 1, NULL) == PGEMM_SUCCESS);
   // A later value replaces the first one.
   CHECK(pgemm_arguments_set_f32(arguments, "alpha", -1.0f) == PGEMM_SUCCESS);
@@ -61,7 +62,8 @@ static void vectors(const cuda_driver *cuda, const pgemm_program *saxpy) {
 
 static void matrices(const cuda_driver *cuda, const pgemm_program *saxpy, const pgemm_program *transpose) {
   static float source[ROWS * COLUMNS], target[COLUMNS * LINES];
-  const uint64_t extents[] = {COLUMNS, ROWS}, strides[] = {COLUMNS * sizeof(float)}, odd[] = {COLUMNS * sizeof(float) + 4};
+  const uint64_t extents[] = {COLUMNS, ROWS}, strides[] = {COLUMNS * sizeof(float)},
+                 odd[] = {COLUMNS * sizeof(float) + 4};
   for (int at = 0; at < ROWS * COLUMNS; ++at) {
     source[at] = (float)at;
   }
@@ -86,7 +88,8 @@ static void matrices(const cuda_driver *cuda, const pgemm_program *saxpy, const 
   for (int gaps = 0; gaps < 2; ++gaps) {
     memset(target, 0, sizeof target);
     cuda_to_device(cuda, to, target, sizeof target);
-    CHECK(pgemm_arguments_set_tensor_map(arguments, "source", from, 2, extents, gaps ? strides : NULL) == PGEMM_SUCCESS);
+    CHECK(pgemm_arguments_set_tensor_map(arguments, "source", from, 2, extents, gaps ? strides : NULL) ==
+          PGEMM_SUCCESS);
     CHECK(pgemm_program_launch(transpose, arguments, COLUMNS / 16, LINES / 8, 1, NULL) == PGEMM_SUCCESS);
     cuda_to_host(cuda, target, to, sizeof target);
     for (int column = 0; column < COLUMNS; ++column) {

@@ -1,4 +1,5 @@
-// The class PersistentGemm::Program on the emulated device. The arguments are the files of the kernels saxpy and transpose.
+// The class PersistentGemm::Program on the emulated device. The arguments are the files of the kernels saxpy and
+// transpose.
 
 #include <cstring>
 #include <type_traits>
