@@ -215,7 +215,7 @@ impl Program {
     /// Compiles the kernel for a device, by the driver.
     ///
     /// # Errors
-    /// The errors of [`ptx`], and [`Error::Jit`](crate::Error::Jit) with the compiler's
+    /// The errors of [`ptx`](Self::ptx), and [`Error::Jit`] with the compiler's
     /// log if the driver refuses the kernel.
     pub fn load(&self, device: &Device) -> Result<LoadedProgram> {
         LoadedProgram::new(device, &self.ptx()?, self.interface.clone())
