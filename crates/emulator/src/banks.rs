@@ -4,60 +4,19 @@
 //! The lanes of a warp whose accesses have at most four bytes share wavefronts. With eight bytes
 //! the halves of the warp take turns, and with sixteen the quarters, as the rows of each matrix of
 //! `ldmatrix` and `stmatrix` do. Lanes that update the same word atomically take turns.
-//! `banks` in the hardware tests of `crates/gemm` measures loads against this model.
+//! This model has not been compared with a GPU.
 
 use std::collections::BTreeMap;
-use std::fmt;
 
 use crate::fault::At;
 use crate::machine::Emulator;
 use crate::program::SMEM_BASE;
+use crate::wavefronts::{Count, SharedAccesses};
 
 const BANKS: usize = 32;
 
 /// Bytes of a bank's word, by which addresses are divided.
 const WORD_BYTES: u64 = 4;
-
-/// Accesses to shared memory by one line of a kernel's source.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct SharedAccesses {
-    /// Source file.
-    pub file: String,
-    /// Line, from 1.
-    pub line: u32,
-    /// Loads, stores, matrix accesses and atomic operations that warps executed.
-    pub accesses: u64,
-    /// Wavefronts that they take.
-    pub wavefronts: u64,
-    /// Wavefronts that they would take without conflicts.
-    pub ideal: u64,
-}
-
-impl SharedAccesses {
-    /// Wavefronts that a better layout would save.
-    pub fn conflicts(&self) -> u64 {
-        self.wavefronts - self.ideal
-    }
-}
-
-impl fmt::Display for SharedAccesses {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let SharedAccesses { file, line, accesses, wavefronts, ideal } = self;
-        write!(
-            f,
-            "{file}:{line}: {accesses} accesses to shared memory take {wavefronts} wavefronts, and \
-             {ideal} without bank conflicts"
-        )
-    }
-}
-
-/// What the accesses of an instruction have taken.
-#[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Count {
-    accesses: u64,
-    wavefronts: u64,
-    ideal: u64,
-}
 
 /// Wavefronts of one group of lanes, of which each accesses the words from its address on.
 fn group_wavefronts(addresses: &[(usize, u64)], bytes: u32, atomic: bool) -> u64 {

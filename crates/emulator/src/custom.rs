@@ -1,29 +1,13 @@
 //! Instructions that their authors describe, by the functions that they give.
 
-use pgemm_ir::{CustomEmulation, CustomInstruction, Effect, Threads};
+use pgemm_ir::{CustomEmulation, Effect, Threads};
 
 use crate::fault::{At, Outcome};
 use crate::lanes::LANES;
 use crate::machine::Emulator;
-use crate::program::{Program, Slot};
+use crate::program::{CustomStep, Program, Slot};
 use crate::report::ReportKind;
 use crate::state::{Flow, Warp};
-
-/// An instruction with its emulation.
-#[derive(Clone)]
-pub(crate) struct CustomStep {
-    pub(crate) instruction: CustomInstruction,
-    pub(crate) emulation: CustomEmulation,
-    pub(crate) args: Box<[Slot]>,
-    pub(crate) dests: Box<[Slot]>,
-}
-
-impl std::fmt::Debug for CustomStep {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let CustomStep { instruction, args, dests, .. } = self;
-        f.debug_tuple("CustomStep").field(instruction).field(args).field(dests).finish()
-    }
-}
 
 impl CustomStep {
     /// The results of all active lanes, by value and lane.

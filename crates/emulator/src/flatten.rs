@@ -7,8 +7,8 @@ use pgemm_ir::{
 };
 
 use crate::collective::Collective;
-use crate::custom::CustomStep;
 use crate::error::SetupError;
+use crate::program::CustomStep;
 use crate::program::{
     BulkLoad, SMEM_BASE, Slot, Step, TmaLoad, Update, WEAK_WORD, WarpMmaStep, WgmmaStep,
 };

@@ -62,9 +62,9 @@ mod uniform;
 mod value;
 mod warp_mma;
 mod warpgroup;
+mod wavefronts;
 mod wgmma;
 
-pub use banks::SharedAccesses;
 pub use error::SetupError;
 pub use host::{Host, HostStep, HostView, Released};
 pub use machine::Emulator;
@@ -73,3 +73,4 @@ pub use memory::{Memory, MemoryError, Permission};
 pub use options::{Checks, Options};
 pub use report::{Actor, ActorKind, Report, ReportKind, Site, Statistics};
 pub use schedule::{Schedule, UnknownSchedule};
+pub use wavefronts::SharedAccesses;

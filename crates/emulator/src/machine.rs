@@ -6,7 +6,6 @@ use std::rc::Rc;
 
 use pgemm_ir::Kernel;
 
-use crate::banks::Count;
 use crate::flight::Flight;
 use crate::host::{HostActor, NextLaunch};
 use crate::memory::Memory;
@@ -19,6 +18,7 @@ use crate::schedule::{Schedule, Scheduler};
 use crate::shadow::{AccessLog, GlobalShadows};
 use crate::state::{Cluster, Launched, Wait, Warp, WarpId};
 use crate::thread_copy::ThreadCopy;
+use crate::wavefronts::Count;
 
 /// An asynchronous operation that can go on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -5,12 +5,12 @@
 use std::rc::Rc;
 
 use pgemm_ir::{
-    AccId, Access, AtomicOp, Element, LocId, Order, ProxyFence, ReductionOp, RegisterChange, Scope,
-    Space, Special, TensorMapArgument, TensorMapSpec, Type, WarpMma, Wgmma,
+    AccId, Access, AtomicOp, CustomEmulation, CustomInstruction, Element, LocId, Order, ProxyFence,
+    ReductionOp, RegisterChange, Scope, Space, Special, TensorMapArgument, TensorMapSpec, Type,
+    WarpMma, Wgmma,
 };
 
 use crate::collective::Collective;
-use crate::custom::CustomStep;
 use crate::lanes::LANES;
 use crate::value::Function;
 
@@ -480,4 +480,20 @@ pub(crate) struct Program {
     pub(crate) depends_on_grids: bool,
     /// First byte and number of the mbarriers of each region, by address.
     pub(crate) mbarriers: Vec<(u32, u32)>,
+}
+
+/// An instruction with its emulation.
+#[derive(Clone)]
+pub(crate) struct CustomStep {
+    pub(crate) instruction: CustomInstruction,
+    pub(crate) emulation: CustomEmulation,
+    pub(crate) args: Box<[Slot]>,
+    pub(crate) dests: Box<[Slot]>,
+}
+
+impl std::fmt::Debug for CustomStep {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let CustomStep { instruction, args, dests, .. } = self;
+        f.debug_tuple("CustomStep").field(instruction).field(args).field(dests).finish()
+    }
 }

@@ -4,8 +4,8 @@ use std::fmt;
 
 use pgemm_ir::Location;
 
-use crate::banks::SharedAccesses;
 use crate::schedule::Schedule;
+use crate::wavefronts::SharedAccesses;
 
 /// The kind of a fault.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

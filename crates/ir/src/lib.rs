@@ -21,6 +21,7 @@ mod numbers;
 mod op;
 mod operators;
 pub mod passes;
+mod quoted;
 mod ring;
 mod roles;
 mod smem;

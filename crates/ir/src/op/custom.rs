@@ -4,13 +4,12 @@ use std::fmt;
 use std::hash::{Hash, Hasher};
 use std::sync::Arc;
 
+use super::attribute_error::{AttributeError, Errors, refuse};
 use super::describe::{Effect, Threads, Uniformity};
 use super::form::{Attribute, Form, Source};
-use super::limits::{Errors, refuse};
 use super::template::{Template, TemplateOperand};
 use crate::Type;
 use crate::named::{Named, named};
-use crate::op::AttributeError;
 
 named! {
     /// What a custom instruction does besides computing its results from its operands. [`Effect`]

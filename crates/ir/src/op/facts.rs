@@ -2,10 +2,10 @@
 
 use std::borrow::Cow;
 
+use super::attribute_error::AttributeError;
 use super::attributes::{BinaryOp, CompareOp, UnaryOp};
 use super::describe::{Effect, Threads, Uniformity};
 use super::form::{Entity, Item};
-use super::limits::AttributeError;
 use super::table::{self, Op};
 
 impl Op {

@@ -4,6 +4,7 @@ use std::borrow::Cow;
 
 use super::attributes::{ASource, Access, DescriptorLayout, OperandMajor, Wgmma};
 use crate::named::Named;
+use crate::quoted::quoted;
 use crate::types::EntityId;
 use crate::{AccId, Constant, ParamId, RegionId, RoleId, WarpMma};
 
@@ -55,7 +56,7 @@ impl std::fmt::Display for Item {
             Item::Entity(Entity::Accumulator(id)) => write!(f, "{id}"),
             Item::Entity(Entity::Role(id)) => write!(f, "{id}"),
             Item::Number(value) => write!(f, "{value}"),
-            Item::Text(key, text) => write!(f, "{key}={}", crate::text::quoted(text)),
+            Item::Text(key, text) => write!(f, "{key}={}", quoted(text)),
         }
     }
 }

@@ -8,6 +8,7 @@
 //! every operation.
 
 mod altered;
+mod attribute_error;
 mod attributes;
 mod custom;
 mod describe;
@@ -18,6 +19,7 @@ mod limits;
 mod table;
 mod template;
 
+pub use attribute_error::AttributeError;
 pub use attributes::{
     ASource, Access, AtomicOp, BinaryOp, CompareOp, DescriptorLayout, Half, OperandMajor, Order,
     ProxyFence, ReductionOp, RegisterChange, Scope, Shuffle, Space, Special, UnaryOp, Vote, Wgmma,
@@ -27,7 +29,6 @@ pub use describe::{BulkEffect, Control, Effect, Threads, Uniformity, WgmmaEffect
 pub(crate) use describe::{Signature, Slot};
 pub use form::Entity;
 pub(crate) use form::{Form, Source};
-pub use limits::AttributeError;
 pub use table::Op;
 pub(crate) use table::{TEXTS, readers};
 pub use template::{Template, TemplateOperand};

@@ -13,6 +13,7 @@
 //! - A last entry, if there is one, says where the results are the same. Without it, results of
 //!   pure operations are the same where the operands are, and others are the same nowhere.
 
+use super::attribute_error::Errors;
 use super::attributes::{
     Access, AtomicOp, BinaryOp, CompareOp, DescriptorLayout, Half, Order, ProxyFence, ReductionOp,
     RegisterChange, Scope, Shuffle, Space, Special, UnaryOp, Vote, Wgmma,
@@ -23,7 +24,7 @@ use super::describe::{
 };
 use super::form::{Attribute, Form, Source};
 use super::generate::operations;
-use super::limits::{self, Errors, Limit};
+use super::limits::{self, Limit};
 use crate::{
     AccId, Constant, CustomInstruction, Element, ParamId, RegionId, RoleId, Type, WarpMma,
 };

@@ -23,7 +23,6 @@ mod parser;
 mod print;
 
 pub use parser::{ParseError, parse};
-pub(crate) use print::quoted;
 pub use print::{TextOptions, to_text};
 
 #[cfg(test)]

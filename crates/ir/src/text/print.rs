@@ -1,5 +1,6 @@
 //! Writes the text form.
 
+use crate::quoted::quoted;
 use std::fmt::Write;
 
 use crate::op::Form;
@@ -180,21 +181,4 @@ fn note(values: &[ValueId], defined: &mut [bool]) {
 
 fn note_params(block: &Block, defined: &mut [bool]) {
     note(&block.params, defined);
-}
-
-/// The text in double quotes. Quotes, backslashes and control characters are escaped as in Rust.
-pub(crate) fn quoted(text: &str) -> String {
-    let mut out = String::from('"');
-    for c in text.chars() {
-        match c {
-            '"' | '\\' => {
-                out.push('\\');
-                out.push(c);
-            }
-            c if c.is_control() => out.extend(c.escape_unicode()),
-            c => out.push(c),
-        }
-    }
-    out.push('"');
-    out
 }
