@@ -622,8 +622,8 @@ pgemm_status pgemm_load_pack(const char *path, struct pgemm_pack_info *info);
 // Opens a program: a kernel in its text form in a file, as Program::save in Rust writes it. The
 // kernel is checked against the rules of the language. No device is needed. A program runs on the
 // device with all that its caller may access, so open only files that you would load a library
-// from. Fails with PGEMM_ERROR_FILE if the file cannot be read, is no kernel, or breaks a rule; the
-// message has the line. *program is null after a failure.
+// from. Fails with PGEMM_ERROR_FILE if the file cannot be read, is no kernel, or breaks a rule;
+// the message has the line. *program is null after a failure.
 pgemm_status pgemm_program_open(const char *path, struct pgemm_program **program);
 
 // The same for the text of such a file. A text that is no kernel is PGEMM_ERROR_INVALID_ARGUMENT.
@@ -653,17 +653,17 @@ pgemm_status pgemm_program_parameter(const struct pgemm_program *program,
                                      struct pgemm_parameter *parameter);
 
 // Compiles a program and loads it on a device, an ordinal or PGEMM_CURRENT_DEVICE, as pgemm_create
-// does. Otherwise the first launch does this on the current device. It takes up to some tenths of a
-// second, and is not possible while a stream is being captured. A program is loaded on one device;
-// open it again for another.
+// does. Otherwise the first launch does this on the current device. It takes up to some tenths of
+// a second, and is not possible while a stream is being captured. A program is loaded on one
+// device; open it again for another.
 pgemm_status pgemm_program_load(const struct pgemm_program *program, int32_t device);
 
 // Makes arguments for launches of a program, of which none has a value yet. *arguments is null
 // after a failure.
 pgemm_status pgemm_arguments_create(const struct pgemm_program *program, struct pgemm_arguments **arguments);
 
-// Destroys arguments and sets *arguments to null. Does nothing if *arguments is null. Launches that
-// were enqueued with them are not affected.
+// Destroys arguments and sets *arguments to null. Does nothing if *arguments is null. Launches
+// that were enqueued with them are not affected.
 pgemm_status pgemm_arguments_destroy(struct pgemm_arguments **arguments);
 
 // Gives the parameter of this name a 32-bit number, in place of an earlier value. An unknown name

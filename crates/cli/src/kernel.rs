@@ -83,8 +83,8 @@ pub enum Command {
     },
     /// Build kernels, verify them, and assemble them where ptxas is found.
     Check {
-        /// Kernel names, or files with kernels in their text form. Without them, the whole catalogue
-        /// is checked.
+        /// Kernel names, or files with kernels in their text form. Without them, the whole
+        /// catalogue is checked.
         #[arg(value_name = "SPEC|FILE")]
         kernels: Vec<Source>,
         /// Print JSON for programs.

@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 use std::collections::{BTreeMap, HashMap, VecDeque};
 
-use pgemm_ir::{Kernel, LocId, RegisterChange, Scope};
+use pgemm_ir::{Kernel, LocId, MBARRIER_BYTES, RegisterChange, Scope};
 
 use crate::clock::{Clock, Epoch, Knowledge};
 use crate::lane_cell::{LaneCells, LaneLines};
@@ -484,7 +484,7 @@ impl Cta {
                 mbarriers.push(Mbarrier::new(address + i * 8, component));
             }
             if keeps_shadow {
-                shadow.mark_mbarriers((address - SMEM_BASE) as usize, 8 * count);
+                shadow.mark_mbarriers((address - SMEM_BASE) as usize, MBARRIER_BYTES * count);
             }
         }
         let registers = kernel.entry_registers();

@@ -1,6 +1,6 @@
 //! Two GEMMs, D = A·Bᵀ in bf16, as the guide explains them (`docs/kernels.md`). In the first, both
-//! consumer warpgroups share a tile of 128×256. In the second, [`ping_pong`], each has a tile of its
-//! own of 128×128, and one multiplies while the other stores.
+//! consumer warpgroups share a tile of 128×256. In the second, [`ping_pong`], each has a tile of
+//! its own of 128×128, and one multiplies while the other stores.
 
 use persistent_gemm::Result;
 use persistent_gemm::language::ty::{Descriptor, F32, Smem, U32};

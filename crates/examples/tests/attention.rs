@@ -7,7 +7,6 @@ mod clean;
 mod reference;
 
 use half::bf16;
-use persistent_gemm::language::TensorMapArgument;
 use persistent_gemm::program::Emulation;
 use pgemm_examples::attention::Attention;
 use reference::Problem;
@@ -46,8 +45,7 @@ fn run(attention: Attention, problem: &Problem) {
     let lse = emulation.unwritten::<f32>("lse", q.len() / problem.head_dim);
     let [q_array, k_array, v_array] =
         [("q", &q), ("k", &k), ("v", &v)].map(|(name, values)| emulation.constant(name, values));
-    let map =
-        |address, heads, positions| -> TensorMapArgument { problem.map(address, heads, positions) };
+    let map = |address, heads, positions| problem.map(address, heads, positions);
     let arguments = program
         .arguments()
         .with("q", map(q_array.address(), problem.heads, problem.queries))

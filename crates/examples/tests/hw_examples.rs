@@ -6,6 +6,7 @@ mod attention;
 
 use std::time::Duration;
 
+use attention::random::Random;
 use bytemuck::Pod;
 use half::bf16;
 use persistent_gemm::driver::{Device, Event, Stream, Timing};
@@ -47,6 +48,13 @@ fn numbers(count: usize) -> Vec<bf16> {
         bf16::from_f32((bits.wrapping_mul(0x85eb_ca6b) >> 16) as f32 / 8192.0 - 4.0)
     };
     (0..count).map(number).collect()
+}
+
+/// An array whose bytes are all ones, which is NaN in floats, so that elements that a kernel does
+/// not write are noticed.
+fn poisoned<T: Pod>(stream: &Stream, len: usize) -> DeviceArray<T> {
+    let value: T = bytemuck::pod_read_unaligned(&vec![0xff; size_of::<T>()]);
+    DeviceArray::from_slice(stream.device(), &vec![value; len], stream.as_ref()).unwrap()
 }
 
 /// Seconds of one of `LAUNCHES` calls, of which one before does not count.
@@ -107,7 +115,7 @@ fn softmax_runs_at_the_speed_of_memory() {
     let stream = Stream::new(&device).unwrap();
     let values = numbers(ROWS * COLUMNS);
     let x = DeviceArray::from_slice(&device, &values, stream.as_ref()).unwrap();
-    let y = DeviceArray::<bf16>::new(&device, values.len()).unwrap();
+    let y = poisoned::<bf16>(&stream, values.len());
     let loaded = softmax(COLUMNS as u32).unwrap().load(&device).unwrap();
     let arguments = loaded.arguments().with("x", &x).unwrap().with("y", &y).unwrap();
     let launch = loaded.prepare([ROWS as u32, 1, 1], &arguments).unwrap();
@@ -129,7 +137,7 @@ fn rms_norm_runs_at_the_speed_of_memory() {
     let (values, weights) = (numbers(ROWS * COLUMNS), numbers(COLUMNS));
     let x = DeviceArray::from_slice(&device, &values, stream.as_ref()).unwrap();
     let w = DeviceArray::from_slice(&device, &weights, stream.as_ref()).unwrap();
-    let y = DeviceArray::<bf16>::new(&device, values.len()).unwrap();
+    let y = poisoned::<bf16>(&stream, values.len());
     let loaded = rms_norm(COLUMNS as u32).unwrap().load(&device).unwrap();
     let arguments = loaded.arguments().with("x", &x).unwrap().with("y", &y).unwrap();
     let arguments = arguments.with("w", &w).unwrap().with("epsilon", 1e-5f32).unwrap();
@@ -176,10 +184,9 @@ fn time_attention(device: &Device, spec: Attention, problem: &attention::Problem
     let [q, k, v] = problem.inputs();
     let [q_array, k_array, v_array] =
         [&q, &k, &v].map(|x| DeviceArray::from_slice(device, x, stream.as_ref()).unwrap());
-    let poison = vec![bf16::from_f32(f32::NAN); q.len()];
-    let o = DeviceArray::from_slice(device, &poison, stream.as_ref()).unwrap();
+    let o = poisoned::<bf16>(&stream, q.len());
     let rows = q.len() / problem.head_dim;
-    let lse = DeviceArray::from_slice(device, &vec![f32::NAN; rows], stream.as_ref()).unwrap();
+    let lse = poisoned::<f32>(&stream, rows);
     let loaded = spec.program().unwrap().load(device).unwrap();
     let arguments = problem.scalars(loaded.arguments()).with("lse", &lse).unwrap();
     let (heads, kv_heads) = (problem.heads, problem.kv_heads);
@@ -224,13 +231,17 @@ fn long_sequence(head_dim: usize, causal: bool) -> attention::Problem {
     }
 }
 
+/// Prints a line that `bench/attention_torch.py` reads.
 fn print_attention(spec: Attention, problem: &attention::Problem, seconds: f64) {
-    let Attention { head_dim, causal, warpgroups, keys } = spec;
-    let products = (problem.sequences * problem.heads * problem.head_dim * problem.queries) as f64;
-    let flops = 4.0 * products * problem.keys as f64 / if causal { 2.0 } else { 1.0 };
+    let attention::Problem { head_dim, causal, sequences, heads, kv_heads, queries, keys } =
+        *problem;
+    let products = (sequences * heads * head_dim * queries) as f64;
+    let flops = 4.0 * products * keys as f64 / if causal { 2.0 } else { 1.0 };
     eprintln!(
-        "attention d {head_dim} causal {causal}, tiles {}×{keys}: {:.1} µs, {:.0} TFLOP/s",
-        warpgroups * 64,
+        "attention head_dim={head_dim} causal={causal} sequences={sequences} heads={heads} \
+         kv_heads={kv_heads} positions={queries} tiles={}x{}: {:.1} us, {:.0} TFLOP/s",
+        spec.queries(),
+        spec.keys,
         seconds * 1e6,
         flops / seconds / 1e12
     );
@@ -244,6 +255,31 @@ fn attention_of_long_sequences() {
             (Attention::new(head_dim, causal), long_sequence(head_dim as usize, causal));
         let seconds = time_attention(&device, spec, &problem);
         print_attention(spec, &problem, seconds);
+    }
+}
+
+/// Problems that no tile was chosen for: both sizes of heads, shared or not, and any number of
+/// positions. `PGEMM_SEED` draws others.
+#[test]
+fn attention_of_drawn_problems() {
+    let Some(device) = device("attention_of_drawn_problems") else { return };
+    let seed = std::env::var("PGEMM_SEED").map_or(20_261_130, |seed| seed.parse().unwrap());
+    eprintln!("seed {seed}");
+    let mut random = Random::new(seed);
+    let mut draw = |most: usize| (random.uniform() * most as f32) as usize;
+    for _ in 0..12 {
+        let (head_dim, causal) = (64 << draw(2), draw(2) == 1);
+        let kv_heads = 1 + draw(8);
+        let heads = kv_heads << draw(3);
+        // Every octave from 256 to 16383 alike.
+        let octave = 256 << draw(6);
+        let positions = octave + draw(octave);
+        let sequences = ((1 << 18) / (heads * positions)).clamp(1, 16);
+        let (queries, keys) = (positions, positions);
+        let problem =
+            attention::Problem { head_dim, causal, sequences, heads, kv_heads, queries, keys };
+        let spec = Attention::new(head_dim as u32, causal);
+        print_attention(spec, &problem, time_attention(&device, spec, &problem));
     }
 }
 
@@ -273,10 +309,8 @@ fn top_k_selects_the_largest() {
     let stream = Stream::new(&device).unwrap();
     let x = numbers(ROWS * COLUMNS);
     let input = DeviceArray::from_slice(&device, &x, stream.as_ref()).unwrap();
-    let poison = vec![bf16::from_f32(f32::NAN); ROWS * K];
-    let values = DeviceArray::from_slice(&device, &poison, stream.as_ref()).unwrap();
-    let indices = DeviceArray::from_slice(&device, &vec![u32::MAX; ROWS * K], stream.as_ref());
-    let indices = indices.unwrap();
+    let values = poisoned::<bf16>(&stream, ROWS * K);
+    let indices = poisoned::<u32>(&stream, ROWS * K);
     let loaded = top_k(COLUMNS as u32, K as u32).unwrap().load(&device).unwrap();
     let arguments = loaded.arguments().with("x", &input).unwrap();
     let arguments = arguments.with("values", &values).unwrap().with("columns", &indices).unwrap();
@@ -314,12 +348,11 @@ fn run_gemm(
         .map(|i| bf16::from_f32((i.wrapping_mul(0x9e37_79b9) >> 7 & 3) as f32 - 1.0))
         .collect();
     let mut seconds = 0.0;
-    for values in [&integers, &numbers(EXTENT * EXTENT)] {
+    for values in [&integers, &Random::new(1).normals(EXTENT * EXTENT)] {
         let a = DeviceArray::from_slice(device, values, stream.as_ref()).unwrap();
         let reversed: Vec<bf16> = values.iter().rev().copied().collect();
         let b = DeviceArray::from_slice(device, &reversed, stream.as_ref()).unwrap();
-        let poison = vec![bf16::from_f32(f32::NAN); EXTENT * EXTENT];
-        let d = DeviceArray::from_slice(device, &poison, stream.as_ref()).unwrap();
+        let d = poisoned::<bf16>(&stream, EXTENT * EXTENT);
         let map = |array: &DeviceArray<bf16>| {
             TensorMapArgument::packed(array.address(), Element::Bf16, &[EXTENT as u64; 2])
         };
@@ -368,7 +401,7 @@ fn transposes<T: Pod + Send + Sync + PartialEq + std::fmt::Debug>(
     let stream = Stream::new(device).unwrap();
     let values: Vec<T> = (0..rows * columns).map(&number).collect();
     let x = DeviceArray::from_slice(device, &values, stream.as_ref()).unwrap();
-    let y = DeviceArray::<T>::new(device, values.len()).unwrap();
+    let y = poisoned::<T>(&stream, values.len());
     let loaded = transpose(element, multiple).unwrap().load(device).unwrap();
     let arguments = loaded.arguments().with("x", &x).unwrap().with("y", &y).unwrap();
     let arguments = arguments.with("rows", rows).unwrap().with("columns", columns).unwrap();

@@ -89,7 +89,8 @@ use crate::files;
 #[cfg(feature = "emulator")]
 pub use pgemm_emulator::{Options, Schedule, Statistics, UnknownSchedule};
 
-/// The longest text of a kernel that is read, in bytes. The library's own kernels have up to 0.4 MB.
+/// The longest text of a kernel that is read, in bytes. The library's own kernels have up to 0.4
+/// MB.
 const MOST_TEXT_BYTES: usize = 4 << 20;
 
 /// What a launch must know of a kernel: its name, its parameters, and the shape of its CTAs.

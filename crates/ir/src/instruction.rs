@@ -14,8 +14,9 @@ use crate::{Op, Threads, Type, ValueId};
 /// `R`: one type of [`ty`], or a tuple of them.
 ///
 /// The PTX is the text of one instruction without its semicolon. `$0` and so on stand for the
-/// operands, which are in registers, and `$r0` and so on for the results, which come first. Literals
-/// and special registers are written as they are, an address as `[$0+16]`, a vector as `{$0, $1}`.
+/// operands, which are in registers, and `$r0` and so on for the results, which come first.
+/// Literals and special registers are written as they are, an address as `[$0+16]`, a vector as
+/// `{$0, $1}`.
 ///
 /// The emulator calls a function with the operands' values. It knows no memory: an instruction that
 /// reads or writes memory has PTX, and no emulation.
@@ -77,8 +78,8 @@ impl<A: CustomValues, R: CustomValues> Instruction<A, R> {
         self.with(|own| own.executed_by(Threads::Warp))
     }
 
-    /// The results are the same in all of these threads, whatever the operands. Without it, those of
-    /// a pure instruction are the same where the operands are, and others nowhere.
+    /// The results are the same in all of these threads, whatever the operands. Without it, those
+    /// of a pure instruction are the same where the operands are, and others nowhere.
     #[must_use]
     pub fn uniform_in(self, threads: Threads) -> Self {
         self.with(|own| own.uniform_in(threads))

@@ -12,6 +12,9 @@ pub const MAX_SMEM_BYTES: u32 = 232_448;
 /// Shared memory of one SM for all CTAs on it, in bytes (228 KiB).
 pub const SM_SMEM_BYTES: u32 = 233_472;
 
+/// Bytes of an mbarrier in shared memory.
+pub const MBARRIER_BYTES: u32 = 8;
+
 /// Shared memory that the system takes for itself beside each CTA's, in bytes.
 pub const SYSTEM_SMEM_BYTES: u32 = 1024;
 

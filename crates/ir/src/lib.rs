@@ -45,9 +45,9 @@ pub use element::{Element, FloatFormat, Format, UnknownElement};
 pub use error::BuildError;
 pub use instruction::{CustomValues, HostScalar, Instruction};
 pub use kernel::{
-    Accumulator, Block, CtaShape, Inst, Kernel, Location, MAX_SMEM_BYTES, NAMED_BARRIERS, Param,
-    ParamKind, Region, RegionKind, Role, SM_REGISTERS, SM_SMEM_BYTES, SM_THREADS,
-    SYSTEM_SMEM_BYTES, WARPGROUP_THREADS, WARPGROUP_WARPS,
+    Accumulator, Block, CtaShape, Inst, Kernel, Location, MAX_SMEM_BYTES, MBARRIER_BYTES,
+    NAMED_BARRIERS, Param, ParamKind, Region, RegionKind, Role, SM_REGISTERS, SM_SMEM_BYTES,
+    SM_THREADS, SYSTEM_SMEM_BYTES, WARPGROUP_THREADS, WARPGROUP_WARPS,
 };
 pub use launch::{Argument, Launch, SwizzleMode, TensorMapArgument, TensorMapSpec};
 pub use memory::Address;

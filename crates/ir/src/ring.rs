@@ -13,14 +13,12 @@
 //! change stages before they are read.
 
 use crate::builder::KernelBuilder;
-use crate::carried::Carried;
+use crate::carried;
 use crate::copies::Copies;
 use crate::mma_queue::{BatchSource, Retired};
 use crate::smem::SmemRequest;
 use crate::value::{IntoVal, Val, ty};
-use crate::{RegionId, RegionKind, Special, ValueId};
-
-const MBARRIER_BYTES: u32 = 8;
+use crate::{MBARRIER_BYTES, RegionId, RegionKind, Special};
 
 /// The barriers of a ring of `stages` stages.
 #[derive(Clone, Copy, Debug)]
@@ -34,41 +32,45 @@ pub struct Ring {
     empty_arrivals: u32,
 }
 
-/// The place of a producer or consumer in a ring.
-#[derive(Clone, Copy)]
-pub struct RingCursor<'k> {
-    stage: Val<'k, ty::U32>,
-    /// Parity of the ring's round, 0 in the first.
-    phase: Val<'k, ty::U32>,
+carried! {
+    /// The place of a producer or consumer in a ring.
+    #[derive(Clone, Copy)]
+    pub struct RingCursor<'k> {
+        stage: Val<'k, ty::U32>,
+        /// Parity of the ring's round, 0 in the first.
+        phase: Val<'k, ty::U32>,
+    }
 }
 
-/// A stage that batches of MMAs may read. It goes back through [`Ring::release`] once the batch
-/// that owns it has retired; other batches borrow it
-/// ([`MmaQueue::issue_borrowing`](crate::MmaQueue::issue_borrowing)).
-///
-/// Loads are no reason to free it:
-///
-/// ```compile_fail,E0308
-/// # use pgemm_ir::{KernelBuilder, Release, Ring};
-/// # fn consumer<'k>(b: &'k KernelBuilder, ring: &Ring, to: Release<'k>) {
-/// let cursor = ring.start(b);
-/// let slot = ring.wait_full(b, cursor);
-/// ring.release_after_loads(b, slot, to); // expected `LoadSlot`, found `ReadSlot`
-/// # }
-/// ```
-///
-/// Nor can it go back before its batch has retired:
-///
-/// ```compile_fail,E0308
-/// # use pgemm_ir::{KernelBuilder, Release, Ring};
-/// # fn consumer<'k>(b: &'k KernelBuilder, ring: &Ring, to: Release<'k>) {
-/// let cursor = ring.start(b);
-/// let slot = ring.wait_full(b, cursor);
-/// ring.release(b, slot, to); // expected `Retired<ReadSlot>`, found `ReadSlot`
-/// # }
-/// ```
-pub struct ReadSlot<'k> {
-    stage: Val<'k, ty::U32>,
+carried! {
+    /// A stage that batches of MMAs may read. It goes back through [`Ring::release`] once the batch
+    /// that owns it has retired; other batches borrow it
+    /// ([`MmaQueue::issue_borrowing`](crate::MmaQueue::issue_borrowing)).
+    ///
+    /// Loads are no reason to free it:
+    ///
+    /// ```compile_fail,E0308
+    /// # use pgemm_ir::{KernelBuilder, Release, Ring};
+    /// # fn consumer<'k>(b: &'k KernelBuilder, ring: &Ring, to: Release<'k>) {
+    /// let cursor = ring.start(b);
+    /// let slot = ring.wait_full(b, cursor);
+    /// ring.release_after_loads(b, slot, to); // expected `LoadSlot`, found `ReadSlot`
+    /// # }
+    /// ```
+    ///
+    /// Nor can it go back before its batch has retired:
+    ///
+    /// ```compile_fail,E0308
+    /// # use pgemm_ir::{KernelBuilder, Release, Ring};
+    /// # fn consumer<'k>(b: &'k KernelBuilder, ring: &Ring, to: Release<'k>) {
+    /// let cursor = ring.start(b);
+    /// let slot = ring.wait_full(b, cursor);
+    /// ring.release(b, slot, to); // expected `Retired<ReadSlot>`, found `ReadSlot`
+    /// # }
+    /// ```
+    pub struct ReadSlot<'k> {
+        stage: Val<'k, ty::U32>,
+    }
 }
 
 impl<'k> ReadSlot<'k> {
@@ -80,20 +82,22 @@ impl<'k> ReadSlot<'k> {
 
 impl BatchSource for ReadSlot<'_> {}
 
-/// A stage that ordinary loads may read. It goes back through [`Ring::release_after_loads`].
-///
-/// A batch of MMAs cannot own it, since the release does not wait for batches:
-///
-/// ```compile_fail,E0599
-/// # use pgemm_ir::{KernelBuilder, LoadSlot, Pending, Ring};
-/// # fn consumer<'k>(b: &'k KernelBuilder, ring: &Ring, pending: &mut Pending<LoadSlot<'k>>) {
-/// let cursor = ring.start(b);
-/// let slot = ring.wait_full_for_loads(b, cursor);
-/// pending.issue(b, slot, |batch| ()); // `LoadSlot` is no `BatchSource`
-/// # }
-/// ```
-pub struct LoadSlot<'k> {
-    stage: Val<'k, ty::U32>,
+carried! {
+    /// A stage that ordinary loads may read. It goes back through [`Ring::release_after_loads`].
+    ///
+    /// A batch of MMAs cannot own it, since the release does not wait for batches:
+    ///
+    /// ```compile_fail,E0599
+    /// # use pgemm_ir::{KernelBuilder, LoadSlot, Pending, Ring};
+    /// # fn consumer<'k>(b: &'k KernelBuilder, ring: &Ring, pending: &mut Pending<LoadSlot<'k>>) {
+    /// let cursor = ring.start(b);
+    /// let slot = ring.wait_full_for_loads(b, cursor);
+    /// pending.issue(b, slot, |batch| ()); // `LoadSlot` is no `BatchSource`
+    /// # }
+    /// ```
+    pub struct LoadSlot<'k> {
+        stage: Val<'k, ty::U32>,
+    }
 }
 
 impl<'k> LoadSlot<'k> {
@@ -367,38 +371,3 @@ impl<'k> Release<'k> {
         });
     }
 }
-
-impl<'k> Carried<'k> for RingCursor<'k> {
-    type Static = ();
-
-    fn split(self, values: &mut Vec<ValueId>) {
-        values.extend([self.stage.id(), self.phase.id()]);
-    }
-
-    fn join(b: &'k KernelBuilder, values: &mut std::vec::IntoIter<ValueId>, (): ()) -> Self {
-        let [stage, phase] = std::array::from_fn(|_| Val::join(b, values, crate::Type::U32));
-        RingCursor { stage, phase }
-    }
-}
-
-macro_rules! carried_slots {
-    ($($slot:ident),*) => {$(
-        impl<'k> Carried<'k> for $slot<'k> {
-            type Static = ();
-
-            fn split(self, values: &mut Vec<ValueId>) {
-                values.push(self.stage.id());
-            }
-
-            fn join(
-                b: &'k KernelBuilder,
-                values: &mut std::vec::IntoIter<ValueId>,
-                (): (),
-            ) -> Self {
-                $slot { stage: Val::join(b, values, crate::Type::U32) }
-            }
-        }
-    )*};
-}
-
-carried_slots!(ReadSlot, LoadSlot);

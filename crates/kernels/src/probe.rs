@@ -8,8 +8,9 @@ mod sums;
 use pgemm_cute::CuteError;
 use pgemm_ir::{
     Argument, AtomicOp, BuildError, Element, Kernel, KernelBuilder, Launch, MAX_SMEM_BYTES,
-    Occupancy, Order, ParamKind, PassError, RegionId, RegionKind, Scope, SmemRequest, Special,
-    SwizzleMode, TensorMap, TensorMapArgument, TensorMapSpec, Val, WARPGROUP_THREADS, ty,
+    MBARRIER_BYTES, Occupancy, Order, ParamKind, PassError, RegionId, RegionKind, Scope,
+    SmemRequest, Special, SwizzleMode, TensorMap, TensorMapArgument, TensorMapSpec, Val,
+    WARPGROUP_THREADS, ty,
 };
 
 pub use self::arithmetic::{ArithmeticProbe, ArithmeticWork};
@@ -24,7 +25,6 @@ pub const PROBE_ROW_BYTES: u32 = ROW_ELEMENTS * ELEMENT_BYTES;
 /// Maximum number of elements of a box along one dimension.
 const ROW_ELEMENTS: u32 = 256;
 const ELEMENT_BYTES: u32 = 4;
-const MBARRIER_BYTES: u32 = 8;
 const WARPS: u32 = WARPGROUP_THREADS / 32;
 /// Bytes of shared memory that are reserved for barriers.
 const BARRIER_BYTES: u32 = 1024;

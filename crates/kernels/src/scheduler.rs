@@ -9,7 +9,7 @@
 //! place along K follow each other. Neighbours on the device then read the same slices of A and B
 //! at the same time.
 
-use pgemm_ir::{Carried, KernelBuilder, Special, Type, Val, ValueId, ty};
+use pgemm_ir::{Carried, KernelBuilder, Special, Val, carried, ty};
 
 use crate::coordinates::{CtaPlace, Segment, TileOrigin};
 use crate::divisor::Divisor;
@@ -80,12 +80,14 @@ pub(crate) struct Scheduler<'k> {
     cta: Option<CtaPlace<'k>>,
 }
 
-/// The remaining part of the current worker or whole tile of a walk.
-#[derive(Clone, Copy)]
-struct RemainingStages<'k> {
-    tile: Val<'k, ty::U32>,
-    k_first: Val<'k, ty::U32>,
-    k_count: Val<'k, ty::U32>,
+carried! {
+    /// The remaining part of the current worker or whole tile of a walk.
+    #[derive(Clone, Copy)]
+    struct RemainingStages<'k> {
+        tile: Val<'k, ty::U32>,
+        k_first: Val<'k, ty::U32>,
+        k_count: Val<'k, ty::U32>,
+    }
 }
 
 /// The workers that have a share of one tile. Their numbers are consecutive.
@@ -287,18 +289,5 @@ impl<'k> Scheduler<'k> {
             };
             TileOrigin { m: row * self.tile.m, n: column * self.tile.n, batch }
         })
-    }
-}
-
-impl<'k> Carried<'k> for RemainingStages<'k> {
-    type Static = ();
-
-    fn split(self, values: &mut Vec<ValueId>) {
-        values.extend([self.tile, self.k_first, self.k_count].map(Val::id));
-    }
-
-    fn join(b: &'k KernelBuilder, values: &mut std::vec::IntoIter<ValueId>, (): ()) -> Self {
-        let [tile, k_first, k_count] = std::array::from_fn(|_| Val::join(b, values, Type::U32));
-        RemainingStages { tile, k_first, k_count }
     }
 }

@@ -106,7 +106,8 @@ pub(crate) fn is_clock(name: &str) -> bool {
 }
 
 /// Whether an instruction only computes. A clock and other lanes' values change, so that reading
-/// them has a place. So has every instruction with other operands than those that computations have.
+/// them has a place. So has every instruction with other operands than those that computations
+/// have.
 fn computes(instruction: &Instruction) -> bool {
     let Instruction { opcode, operands, .. } = instruction;
     let has_place = |operand: &Operand| match operand {

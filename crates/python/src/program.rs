@@ -18,9 +18,9 @@ use crate::{gemms, types};
 
 /// A kernel in its text form: ``Program('saxpy.kernel')(3, x=x, y=y, n=300, alpha=2.0)``.
 ///
-/// The argument is the path of a file, or a text with line breaks. The kernel is checked against the
-/// rules of its language, without a GPU. A call launches it on a GPU, and emulate runs it on the
-/// CPU. See docs/kernels.md.
+/// The argument is the path of a file, or a text with line breaks. The kernel is checked against
+/// the rules of its language, without a GPU. A call launches it on a GPU, and emulate runs it on
+/// the CPU. See docs/kernels.md.
 #[pyclass(module = "persistent_gemm", frozen)]
 pub struct Program {
     program: pgemm::program::Program,
@@ -90,8 +90,8 @@ impl Program {
         format!("<persistent_gemm.Program {}>", self.program.signature())
     }
 
-    /// Compiles and loads the kernel for a device, so that launches only launch. Otherwise the first
-    /// launch does this, which is not possible while a stream is being captured.
+    /// Compiles and loads the kernel for a device, so that launches only launch. Otherwise the
+    /// first launch does this, which is not possible while a stream is being captured.
     #[pyo3(signature = (device=0))]
     fn load(&self, py: Python<'_>, device: u32) -> PyResult<()> {
         let load = detached(py, || self.on_device(device).map(|_| ()));

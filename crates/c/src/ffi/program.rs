@@ -153,8 +153,8 @@ impl ProgramHandle {
 /// Opens a program: a kernel in its text form in a file, as Program::save in Rust writes it. The
 /// kernel is checked against the rules of the language. No device is needed. A program runs on the
 /// device with all that its caller may access, so open only files that you would load a library
-/// from. Fails with PGEMM_ERROR_FILE if the file cannot be read, is no kernel, or breaks a rule; the
-/// message has the line. *program is null after a failure.
+/// from. Fails with PGEMM_ERROR_FILE if the file cannot be read, is no kernel, or breaks a rule;
+/// the message has the line. *program is null after a failure.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn pgemm_program_open(
     path: *const c_char,
@@ -262,9 +262,9 @@ pub unsafe extern "C" fn pgemm_program_parameter(
 }
 
 /// Compiles a program and loads it on a device, an ordinal or PGEMM_CURRENT_DEVICE, as pgemm_create
-/// does. Otherwise the first launch does this on the current device. It takes up to some tenths of a
-/// second, and is not possible while a stream is being captured. A program is loaded on one device;
-/// open it again for another.
+/// does. Otherwise the first launch does this on the current device. It takes up to some tenths of
+/// a second, and is not possible while a stream is being captured. A program is loaded on one
+/// device; open it again for another.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn pgemm_program_load(program: *const ProgramHandle, device: i32) -> Status {
     guarded(|| {
@@ -297,8 +297,8 @@ pub unsafe extern "C" fn pgemm_arguments_create(
     })
 }
 
-/// Destroys arguments and sets *arguments to null. Does nothing if *arguments is null. Launches that
-/// were enqueued with them are not affected.
+/// Destroys arguments and sets *arguments to null. Does nothing if *arguments is null. Launches
+/// that were enqueued with them are not affected.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn pgemm_arguments_destroy(arguments: *mut *mut ArgumentsHandle) -> Status {
     // SAFETY: the caller gives the address of a pointer that pgemm_arguments_create has written, or

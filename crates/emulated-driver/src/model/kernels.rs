@@ -1,6 +1,6 @@
 //! Kernels by their PTX. The name of the entry says which kernel of the library it is; the kernel
-//! is built from it. Other kernels are read from files. Either way the kernel's PTX must be the given
-//! one, so that what runs is what would run on a GPU.
+//! is built from it. Other kernels are read from files. Either way the kernel's PTX must be the
+//! given one, so that what runs is what would run on a GPU.
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};

@@ -1,5 +1,5 @@
-//! Loads and stores of single elements: rounding, alignment, and races between neighbours, in global
-//! and in shared memory. The kernels are written with the builder.
+//! Loads and stores of single elements: rounding, alignment, and races between neighbours, in
+//! global and in shared memory. The kernels are written with the builder.
 
 use pgemm_emulator::{Memory, Permission, ReportKind};
 use pgemm_ir::{

@@ -435,7 +435,8 @@ fn tensors_of_nested_modes_have_tiles_and_elements() {
             };
             let whole = Pointer::new(smem, Element::F32).aligned(128).tensor(whole);
             let thread = b.special(Special::Thread);
-            // Each warp has tiles of 8 rows, which it finds by its number, in the transposed tensor.
+            // Each warp has tiles of 8 rows, which it finds by its number, in the transposed
+            // tensor.
             let warp = b.special(Special::Warp);
             let transposed = whole.select(&[1, 0]);
             for column in [0, 1] {

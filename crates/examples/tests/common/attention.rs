@@ -1,8 +1,13 @@
 //! Problems of attention, and their solution in binary64.
 
+#[path = "random.rs"]
+pub mod random;
+
 use half::bf16;
 use persistent_gemm::language::{Element, TensorMapArgument};
 use persistent_gemm::program::Arguments;
+
+use self::random::Random;
 
 /// The shapes of a problem. Inputs are stored in the order (sequence, head, position, element).
 #[derive(Clone, Copy, Debug)]
@@ -19,25 +24,9 @@ pub struct Problem {
 impl Problem {
     /// Queries, keys and values, which are drawn from the normal distribution.
     pub fn inputs(&self) -> [Vec<bf16>; 3] {
-        let mut state = 0x2545_f491_4f6c_dd1d_u64;
-        // Marsaglia's xorshift generator.
-        let mut uniform = || {
-            state ^= state << 13;
-            state ^= state >> 7;
-            state ^= state << 17;
-            ((state >> 40) as f32 + 0.5) / (1 << 24) as f32
-        };
-        // Box and Muller's transform.
-        let mut normal = || {
-            let (radius, angle) =
-                ((-2.0 * uniform().ln()).sqrt(), std::f32::consts::TAU * uniform());
-            bf16::from_f32(radius * angle.cos())
-        };
+        let mut random = Random::new(1);
         [(self.heads, self.queries), (self.kv_heads, self.keys), (self.kv_heads, self.keys)].map(
-            |(heads, positions)| {
-                let count = self.sequences * heads * positions * self.head_dim;
-                (0..count).map(|_| normal()).collect()
-            },
+            |(heads, positions)| random.normals(self.sequences * heads * positions * self.head_dim),
         )
     }
 

@@ -4,15 +4,12 @@ use std::collections::BTreeMap;
 use std::fmt::Write;
 
 use pgemm_ir::{
-    Effect, Kernel, MAX_SMEM_BYTES, Param, ParamKind, RegionKind, SM_SMEM_BYTES, SM_THREADS,
-    SYSTEM_SMEM_BYTES,
+    Effect, Kernel, MAX_SMEM_BYTES, MBARRIER_BYTES, Param, ParamKind, RegionKind, SM_SMEM_BYTES,
+    SM_THREADS, SYSTEM_SMEM_BYTES,
 };
 
 /// Columns of a line of the page.
 const COLUMNS: usize = 100;
-
-/// Bytes of an mbarrier in shared memory.
-const MBARRIER_BYTES: u32 = 8;
 
 /// The kernel's name with its parameters and their types.
 pub(super) fn signature(kernel: &Kernel) -> String {

@@ -62,8 +62,8 @@ pub enum CustomEmulation {
 
 /// An instruction that the language lacks. [`Instruction`](crate::Instruction) makes them.
 ///
-/// Two are equal if all but their emulations are, so that a kernel is equal to the one that its text
-/// form describes.
+/// Two are equal if all but their emulations are, so that a kernel is equal to the one that its
+/// text form describes.
 #[derive(Clone)]
 pub struct CustomInstruction(Arc<Description>);
 

@@ -33,8 +33,8 @@ enum Number<'k> {
 }
 
 impl<'k> Int<'k> {
-    /// States that `factor` divides the number. The kernel guarantees it. Vectors may then be wider,
-    /// and tiles need no bounds check. A constant does not change.
+    /// States that `factor` divides the number. The kernel guarantees it. Vectors may then be
+    /// wider, and tiles need no bounds check. A constant does not change.
     #[must_use]
     pub fn multiple_of(self, factor: u32) -> Self {
         match self.0 {

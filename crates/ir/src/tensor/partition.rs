@@ -66,7 +66,8 @@ impl<'k, S: MemorySpace> Tensor<'k, S> {
     /// let [x, y] = ["x", "y"].map(|name| {
     ///     let layout = TensorLayout::row_major(&b, (rows, Int::from(columns).multiple_of(8)));
     ///     let pointer = Pointer::new(b.param::<ty::U64>(name), Element::Bf16).aligned(16);
-    ///     pointer.tensor(layout).tile([32, 64], (b.special(Special::CtaY), b.special(Special::Cta)))
+    ///     let place = (b.special(Special::CtaY), b.special(Special::Cta));
+    ///     pointer.tensor(layout).tile([32, 64], place)
     /// });
     /// // 16 × 8 threads with 8 neighbours each: two vectors for each thread of the tile.
     /// let threads = Layout::row_major((16, 8)).unwrap();

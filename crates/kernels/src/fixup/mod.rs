@@ -5,9 +5,7 @@
 pub(crate) mod staged;
 pub(crate) mod threads;
 
-use std::vec::IntoIter;
-
-use pgemm_ir::{Carried, KernelBuilder, Type, Val, ValueId, ty};
+use pgemm_ir::{KernelBuilder, Val, carried, ty};
 
 use crate::launch::{Work, Workspace};
 use crate::spec::Spec;
@@ -28,22 +26,24 @@ impl Spec {
     }
 }
 
-/// A worker's share of a split tile in the workspace, for one consumer warpgroup's part of the
-/// tile.
-#[derive(Clone, Copy)]
-pub(crate) struct Share<'k> {
-    /// The counter of arrivals.
-    arrived: Val<'k, ty::U64>,
-    /// Addresses of this thread's sums: in the first contributor's slot, in this worker's slot, and
-    /// in the other worker's slot if there are two workers.
-    first: Val<'k, ty::U64>,
-    own: Val<'k, ty::U64>,
-    other: Val<'k, ty::U64>,
-    /// Number of workers that arrive.
-    count: Val<'k, ty::U32>,
-    /// Whether all sums are added up from slots. Otherwise the other worker's sums are added to
-    /// those in registers.
-    from_slots: Val<'k, ty::Bool>,
+carried! {
+    /// A worker's share of a split tile in the workspace, for one consumer warpgroup's part of the
+    /// tile.
+    #[derive(Clone, Copy)]
+    pub(crate) struct Share<'k> {
+        /// The counter of arrivals.
+        arrived: Val<'k, ty::U64>,
+        /// Addresses of this thread's sums: in the first contributor's slot, in this worker's slot,
+        /// and in the other worker's slot if there are two workers.
+        first: Val<'k, ty::U64>,
+        own: Val<'k, ty::U64>,
+        other: Val<'k, ty::U64>,
+        /// Number of workers that arrive.
+        count: Val<'k, ty::U32>,
+        /// Whether all sums are added up from slots. Otherwise the other worker's sums are added to
+        /// those in registers.
+        from_slots: Val<'k, ty::Bool>,
+    }
 }
 
 impl<'k> Share<'k> {
@@ -57,20 +57,5 @@ impl<'k> Share<'k> {
     /// Whether exactly one arrival is missing when the counter stands at `place`.
     fn is_last(&self, place: Val<'k, ty::U32>) -> Val<'k, ty::Bool> {
         (place % self.count).eq(self.count - 1)
-    }
-}
-
-impl<'k> Carried<'k> for Share<'k> {
-    type Static = ();
-
-    fn split(self, values: &mut Vec<ValueId>) {
-        values.extend([self.arrived, self.first, self.own, self.other].map(Val::id));
-        values.extend([self.count.id(), self.from_slots.id()]);
-    }
-
-    fn join(b: &'k KernelBuilder, values: &mut IntoIter<ValueId>, (): ()) -> Self {
-        let [arrived, first, own, other] = std::array::from_fn(|_| Val::join(b, values, Type::U64));
-        let count = Val::join(b, values, Type::U32);
-        Share { arrived, first, own, other, count, from_slots: Val::join(b, values, Type::Bool) }
     }
 }

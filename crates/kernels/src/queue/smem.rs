@@ -1,6 +1,8 @@
 //! The shared memory that a CTA of a resident kernel needs besides the ring and the staging
 //! buffers.
 
+use pgemm_ir::MBARRIER_BYTES;
+
 use super::layout::RECORD_WORDS;
 
 /// Bytes through which the lanes of the relay pass values to each other.
@@ -11,9 +13,6 @@ pub(crate) const TILE_SLOTS: u32 = 2;
 
 /// Bytes of a tile. They hold the words of its record, and 8 further words.
 pub(crate) const TILE_BYTES: u32 = RECORD_WORDS * 4 + 32;
-
-/// Bytes of an mbarrier. Each slot has two, and the requests for tiles have two more.
-pub(crate) const MBARRIER_BYTES: u32 = 8;
 
 const TILES_BYTES: u32 = TILE_SLOTS * (TILE_BYTES + 2 * MBARRIER_BYTES) + 2 * MBARRIER_BYTES;
 

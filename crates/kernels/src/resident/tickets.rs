@@ -4,11 +4,9 @@
 
 mod search;
 
-use std::vec::IntoIter;
-
 use pgemm_ir::{
-    AtomicOp, Carried, Element, KernelBuilder, Order, RegionId, RegionKind, Scope, SmemRequest,
-    Special, Type, Val, ValueId, ty,
+    AtomicOp, Element, KernelBuilder, MBARRIER_BYTES, Order, RegionId, RegionKind, Scope,
+    SmemRequest, Special, Val, carried, ty,
 };
 
 use super::layout::{RECORD_WORDS, Word, queue};
@@ -18,7 +16,7 @@ use crate::coordinates::TileOrigin;
 use crate::divisor::Divisor;
 use crate::epilogue::MOST_PARAMETERS;
 use crate::problem::Vector;
-use crate::queue::smem::{MBARRIER_BYTES, TILE_BYTES, TILE_SLOTS};
+use crate::queue::smem::{TILE_BYTES, TILE_SLOTS};
 use crate::scheduler::Raster;
 use crate::spec::{Spec, Tile};
 
@@ -42,11 +40,13 @@ pub(crate) struct Tickets<'k> {
     records: Val<'k, ty::U64>,
 }
 
-/// The position of a warp in the ring of tiles.
-#[derive(Clone, Copy)]
-pub(crate) struct TileCursor<'k> {
-    slot: Val<'k, ty::U32>,
-    phase: Val<'k, ty::U32>,
+carried! {
+    /// The position of a warp in the ring of tiles.
+    #[derive(Clone, Copy)]
+    pub(crate) struct TileCursor<'k> {
+        slot: Val<'k, ty::U32>,
+        phase: Val<'k, ty::U32>,
+    }
 }
 
 /// The threads that read the tiles of a CTA.
@@ -83,34 +83,40 @@ pub(crate) struct JobTile<'k> {
     pub(crate) job: Val<'k, ty::U32>,
 }
 
-/// A job that the warp has found. All lanes have the same values, but each lane has its own word of
-/// the record.
-#[derive(Clone, Copy)]
-struct FoundJob<'k> {
-    job: Val<'k, ty::U32>,
-    first: Val<'k, ty::U32>,
-    tiles: Val<'k, ty::U32>,
-    record: Val<'k, ty::U32>,
-    word: Val<'k, ty::U32>,
+carried! {
+    /// A job that the warp has found. All lanes have the same values, but each lane has its own
+    /// word of the record.
+    #[derive(Clone, Copy)]
+    struct FoundJob<'k> {
+        job: Val<'k, ty::U32>,
+        first: Val<'k, ty::U32>,
+        tiles: Val<'k, ty::U32>,
+        record: Val<'k, ty::U32>,
+        word: Val<'k, ty::U32>,
+    }
 }
 
-/// What the relay has published.
-#[derive(Clone, Copy)]
-struct Published<'k> {
-    /// The number of tiles, the number of jobs, and whether more will come.
-    word: Val<'k, ty::U64>,
-    /// The first tile, the record and the low bits of the number of one job, usually the last one
-    /// ([`queue::LATEST_AT`]).
-    beside: Val<'k, ty::U64>,
+carried! {
+    /// What the relay has published.
+    #[derive(Clone, Copy)]
+    struct Published<'k> {
+        /// The number of tiles, the number of jobs, and whether more will come.
+        word: Val<'k, ty::U64>,
+        /// The first tile, the record and the low bits of the number of one job, usually the last
+        /// one ([`queue::LATEST_AT`]).
+        beside: Val<'k, ty::U64>,
+    }
 }
 
-/// The words of a slot of the job ring that the search reads.
-#[derive(Clone, Copy)]
-struct SlotEntry<'k> {
-    first: Val<'k, ty::U32>,
-    job: Val<'k, ty::U32>,
-    record: Val<'k, ty::U32>,
-    tiles: Val<'k, ty::U32>,
+carried! {
+    /// The words of a slot of the job ring that the search reads.
+    #[derive(Clone, Copy)]
+    struct SlotEntry<'k> {
+        first: Val<'k, ty::U32>,
+        job: Val<'k, ty::U32>,
+        record: Val<'k, ty::U32>,
+        tiles: Val<'k, ty::U32>,
+    }
 }
 
 impl<'k> Tickets<'k> {
@@ -357,27 +363,3 @@ impl<'k> Tickets<'k> {
         });
     }
 }
-
-/// Implements [`Carried`] for a struct whose fields are values. `join` is given the type U32 for
-/// every field and does not use it: the type of each value follows from its field.
-macro_rules! carried {
-    ($name:ident { $($field:ident),* }) => {
-        impl<'k> Carried<'k> for $name<'k> {
-            type Static = ();
-
-            fn split(self, values: &mut Vec<ValueId>) {
-                values.extend([$(self.$field.id()),*]);
-            }
-
-            fn join(b: &'k KernelBuilder, values: &mut IntoIter<ValueId>, (): ()) -> Self {
-                $(let $field = Val::join(b, values, Type::U32);)*
-                $name { $($field),* }
-            }
-        }
-    };
-}
-
-carried!(Published { word, beside });
-carried!(TileCursor { slot, phase });
-carried!(FoundJob { job, first, tiles, record, word });
-carried!(SlotEntry { first, job, record, tiles });

@@ -4,8 +4,8 @@
 
 use pgemm_cute::CuteError;
 use pgemm_ir::{
-    KernelBuilder, NamedBarrier, NamedBarriers, RegionId, RegionKind, SmemRequest, Special, Val,
-    WARPGROUP_THREADS, WARPGROUP_WARPS, ty,
+    KernelBuilder, MBARRIER_BYTES, NamedBarrier, NamedBarriers, RegionId, RegionKind, SmemRequest,
+    Special, Val, WARPGROUP_THREADS, WARPGROUP_WARPS, ty,
 };
 
 use super::graph::Graph;
@@ -20,8 +20,6 @@ use crate::tiles::staging::{OutputMajor, STAGING_ROWS, Staging};
 
 /// Maximum number of consumer warpgroups of a kernel.
 const MOST_CONSUMERS: u32 = 3;
-
-const MBARRIER_BYTES: u32 = 8;
 
 /// The staged output of a kernel: its buffers, barriers, and description.
 pub(crate) struct StagedOutput<'k> {

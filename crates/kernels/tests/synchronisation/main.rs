@@ -32,7 +32,8 @@ struct Different {
 }
 
 /// Judges the faults of kernels by key, the smallest kernels first. A fault is tried in further
-/// kernels until one notices it: code that is dead or idle in a narrow tile is needed in a wide one.
+/// kernels until one notices it: code that is dead or idle in a narrow tile is needed in a wide
+/// one.
 fn judge_by_key(names: &[String], picked: impl Fn(&str) -> bool) -> BTreeMap<String, Different> {
     let mut all: BTreeMap<String, Different> = BTreeMap::new();
     for name in names {

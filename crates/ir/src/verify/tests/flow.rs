@@ -440,7 +440,8 @@ fn bulk_groups() {
     );
 }
 
-/// Each loop is repeated until its state is stable, so the time doubled with each one inside another.
+/// Each loop is repeated until its state is stable, so the time doubled with each one inside
+/// another.
 #[test]
 fn many_loops_inside_each_other_are_refused() {
     let nest = |depth: usize| {

@@ -4,9 +4,7 @@
 mod fragment;
 
 use pgemm_cute::{CuteError, Layout};
-use pgemm_ir::{
-    Carried, KernelBuilder, LoadSlot, RingCursor, Special, Type, Val, ValueId, WarpMma, ty,
-};
+use pgemm_ir::{KernelBuilder, LoadSlot, RingCursor, Special, Val, WarpMma, carried, ty};
 
 use self::fragment::{Block, Load, Orders, Reader};
 use super::Mainloop;
@@ -63,10 +61,12 @@ pub(crate) struct Warp<'k> {
     b_operand: Val<'k, ty::U32>,
 }
 
-/// The fragments of one step, indexed by block.
-pub(crate) struct StepFragments<'k> {
-    a: Vec<Values<'k>>,
-    b_operand: Vec<Values<'k>>,
+carried! {
+    /// The fragments of one step, indexed by block.
+    pub(crate) struct StepFragments<'k> {
+        a: Vec<Values<'k>>,
+        b_operand: Vec<Values<'k>>,
+    }
 }
 
 impl<'k> DmmaMainloop<'k> {
@@ -301,22 +301,5 @@ impl<'k> Fragments<'k> for DmmaMainloop<'k> {
 
     fn last_step(&self, sums: &mut Vec<Values<'k>>, current: StepFragments<'k>) {
         self.multiply_step(sums, &current, |_| {});
-    }
-}
-
-impl<'k> Carried<'k> for StepFragments<'k> {
-    type Static = [Vec<Vec<Type>>; 2];
-
-    fn split(self, values: &mut Vec<ValueId>) -> Self::Static {
-        [self.a, self.b_operand].map(|fragments| fragments.split(values))
-    }
-
-    fn join(
-        b: &'k KernelBuilder,
-        values: &mut std::vec::IntoIter<ValueId>,
-        fixed: Self::Static,
-    ) -> Self {
-        let [a, b_operand] = fixed.map(|fixed| Carried::join(b, values, fixed));
-        StepFragments { a, b_operand }
     }
 }

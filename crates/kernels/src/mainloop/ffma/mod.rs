@@ -5,9 +5,7 @@
 mod distribution;
 mod transpose;
 
-use pgemm_ir::{
-    Carried, KernelBuilder, LoadSlot, Relay, RingCursor, Special, Type, Val, ValueId, ty,
-};
+use pgemm_ir::{KernelBuilder, LoadSlot, Relay, RingCursor, Special, Val, carried, ty};
 
 use self::distribution::Distribution;
 use self::transpose::Transposition;
@@ -44,11 +42,13 @@ pub(crate) struct ThreadPlace<'k> {
     first: [Val<'k, ty::U32>; 2],
 }
 
-/// A thread's elements of A and B at one depth. Of each line it has those of later depths too that
-/// were loaded with them.
-pub(crate) struct StepFragments<'k> {
-    a: Vec<Line<'k>>,
-    b_operand: Vec<Line<'k>>,
+carried! {
+    /// A thread's elements of A and B at one depth. Of each line it has those of later depths too
+    /// that were loaded with them.
+    pub(crate) struct StepFragments<'k> {
+        a: Vec<Line<'k>>,
+        b_operand: Vec<Line<'k>>,
+    }
 }
 
 /// Elements of a line at a depth and at the depths after it.
@@ -270,22 +270,5 @@ impl<'k> Fragments<'k> for FfmaMainloop<'k> {
 
     fn last_step(&self, sums: &mut Self::Sums, current: StepFragments<'k>) {
         self.multiply_step(sums, &current);
-    }
-}
-
-impl<'k> Carried<'k> for StepFragments<'k> {
-    type Static = [Vec<Vec<Type>>; 2];
-
-    fn split(self, values: &mut Vec<ValueId>) -> Self::Static {
-        [self.a, self.b_operand].map(|fragments| fragments.split(values))
-    }
-
-    fn join(
-        b: &'k KernelBuilder,
-        values: &mut std::vec::IntoIter<ValueId>,
-        fixed: Self::Static,
-    ) -> Self {
-        let [a, b_operand] = fixed.map(|fixed| Carried::join(b, values, fixed));
-        StepFragments { a, b_operand }
     }
 }

@@ -1,0 +1,85 @@
+"""Times torch's scaled_dot_product_attention on the problems of the attention example.
+
+    PGEMM_REQUIRE_GPU=1 hw_examples attention --nocapture --test-threads=1 2>&1 | python3 bench/attention_torch.py
+
+reads the lines that the hardware test prints, repeats each problem with every back end of torch, and prints the
+fastest one beside it. Both sides time ten calls after one that does not count, three times, and keep the best. Inputs
+are bf16 of the normal distribution. Lines that are no problems are printed as they are.
+"""
+
+import math
+import re
+import sys
+
+import torch
+from torch.nn.attention import SDPBackend, sdpa_kernel
+from torch.nn.functional import scaled_dot_product_attention
+
+BACKENDS = [SDPBackend.FLASH_ATTENTION, SDPBackend.CUDNN_ATTENTION, SDPBackend.EFFICIENT_ATTENTION]
+CALLS = 10
+LINE = re.compile(r"attention (head_dim=.*): ([0-9.]+) us, ")
+
+
+def microseconds(call):
+    best = math.inf
+    for _ in range(3):
+        start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+        call()
+        start.record()
+        for _ in range(CALLS):
+            call()
+        end.record()
+        torch.cuda.synchronize()
+        best = min(best, start.elapsed_time(end) * 1e3 / CALLS)
+    return best
+
+
+def fastest(problem):
+    """The time of the fastest back end and its name, or infinity and the reasons why none works."""
+    names = ("sequences", "heads", "kv_heads", "positions", "head_dim")
+    sequences, heads, kv_heads, positions, head_dim = (int(problem[name]) for name in names)
+
+    def tensor(heads):
+        return torch.randn(sequences, heads, positions, head_dim, device="cuda", dtype=torch.bfloat16)
+
+    q, k, v = tensor(heads), tensor(kv_heads), tensor(kv_heads)
+    best, reasons = (math.inf, None), []
+    for backend in BACKENDS:
+        # Back ends that do not share heads get copies of them, which are not timed.
+        for shared in (True, False):
+            keys, values = (x if shared else x.repeat_interleave(heads // kv_heads, 1) for x in (k, v))
+            options = {"is_causal": problem["causal"] == "true", "enable_gqa": shared and heads != kv_heads}
+            try:
+                with sdpa_kernel(backend):
+                    time = microseconds(lambda: scaled_dot_product_attention(q, keys, values, **options))
+            except RuntimeError as error:
+                reasons.append(f"{backend.name}: {error}")
+                continue
+            best = min(best, (time, backend.name))
+            break
+    return best if best[1] else (math.inf, "; ".join(reasons))
+
+
+def main():
+    print(f"torch {torch.__version__}, cuDNN {torch.backends.cudnn.version()}, {torch.cuda.get_device_name()}")
+    ratios = []
+    for line in sys.stdin:
+        found = LINE.search(line)
+        if not found:
+            print(line, end="")
+            continue
+        problem = dict(word.split("=") for word in found[1].split())
+        own = float(found[2])
+        time, name = fastest(problem)
+        if not math.isfinite(time):
+            print(f"{found[1]}: torch cannot: {name}")
+            continue
+        ratios.append(time / own)
+        print(f"{found[1]}: {own:.1f} us, torch {time:.1f} us ({name}), {time / own:.3f}", flush=True)
+    if ratios:
+        mean = math.exp(sum(map(math.log, ratios)) / len(ratios))
+        print(f"{len(ratios)} problems: torch's time over ours {mean:.3f} (geometric mean), least {min(ratios):.3f}")
+
+
+if __name__ == "__main__":
+    main()
