@@ -10,6 +10,7 @@ are bf16 of the normal distribution. Lines that are no problems are printed as t
 import math
 import re
 import sys
+import warnings
 
 import torch
 from torch.nn.attention import SDPBackend, sdpa_kernel
@@ -61,6 +62,8 @@ def fastest(problem):
 
 
 def main():
+    # torch says at length why a back end is not used.
+    warnings.filterwarnings("ignore", category=UserWarning)
     print(f"torch {torch.__version__}, cuDNN {torch.backends.cudnn.version()}, {torch.cuda.get_device_name()}")
     ratios = []
     for line in sys.stdin:
