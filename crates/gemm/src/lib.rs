@@ -97,6 +97,7 @@ pub use pgemm_ir::Element as Dtype;
 pub use pgemm_kernels::{
     Activation, BiasAlong, Epilogue, EpilogueError, EpilogueShape, ParameterError, PartError,
 };
+pub use pgemm_kernels::parts;
 pub use pgemm_kernels::{Cluster, L2Policies, L2Policy, Schedule, Spec};
 pub use pgemm_plan::{
     Batch, Candidates, Choice, Config, Decomposition, DeviceFacts, MAX_SPLITS, Major, MatrixLayout,
