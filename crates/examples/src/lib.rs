@@ -3,7 +3,9 @@
 //! [`Program`](persistent_gemm::program::Program). The tests run every kernel in the emulator, and
 //! the hardware tests run them on a GPU and time them.
 
+pub mod dual_gemm;
 pub mod histogram;
 pub mod norm;
+pub mod row_maxima;
 pub mod rows;
 pub mod softmax;

@@ -94,10 +94,10 @@ pub use operands::{DeviceOperand, DeviceResult, DeviceStream, NoOperand, Operand
 /// The language of kernels: see [`program`].
 pub use pgemm_ir as language;
 pub use pgemm_ir::Element as Dtype;
+pub use pgemm_kernels::parts;
 pub use pgemm_kernels::{
     Activation, BiasAlong, Epilogue, EpilogueError, EpilogueShape, ParameterError, PartError,
 };
-pub use pgemm_kernels::parts;
 pub use pgemm_kernels::{Cluster, L2Policies, L2Policy, Schedule, Spec};
 pub use pgemm_plan::{
     Batch, Candidates, Choice, Config, Decomposition, DeviceFacts, MAX_SPLITS, Major, MatrixLayout,

@@ -28,11 +28,9 @@ impl Binding {
     /// [`PartsError::Work`] if the work has no product or no cluster, or if it splits tiles and the
     /// kernel does not reduce them.
     pub fn arguments(&self, work: &Work) -> Result<Vec<(String, Argument)>, PartsError> {
-        for (what, requested) in [
-            ("batch", work.batch),
-            ("clusters", work.clusters),
-            ("raster_rows", work.raster_rows),
-        ] {
+        for (what, requested) in
+            [("batch", work.batch), ("clusters", work.clusters), ("raster_rows", work.raster_rows)]
+        {
             if requested == 0 {
                 return Err(PartsError::Work { what, requested, limit: "use at least 1" });
             }

@@ -27,7 +27,11 @@ impl<'k> Quads<'k, ty::F32> for Results<'_, 'k> {
         (self.0)(group)
     }
 
-    fn add_c(&self, quad: [Val<'k, ty::F32>; 4], _: [Val<'k, ty::F32>; 4]) -> [Val<'k, ty::F32>; 4] {
+    fn add_c(
+        &self,
+        quad: [Val<'k, ty::F32>; 4],
+        _: [Val<'k, ty::F32>; 4],
+    ) -> [Val<'k, ty::F32>; 4] {
         quad
     }
 

@@ -254,9 +254,7 @@ impl<'k, R: Compute> LaunchParameters<'k, R> {
         let scheduler = Scheduler::declare(params, spec);
         let workspace = params.scalar(Quantity::Workspace);
         let (unordered, by_threads) = match boxes.output {
-            Some(_) => {
-                (flag(params, Quantity::Unordered), flag(params, Quantity::StoredByThreads))
-            }
+            Some(_) => (flag(params, Quantity::Unordered), flag(params, Quantity::StoredByThreads)),
             None => (b.constant(false), b.constant(false)),
         };
         let EpilogueParameters { factors, scales, bias, parameters } =
