@@ -3,11 +3,12 @@
 //! (Shazeer, "GLU Variants Improve Transformer", 2020).
 
 use persistent_gemm::Result;
-use persistent_gemm::language::{Argument, KernelBuilder, TensorMap, TensorMapArgument};
+use persistent_gemm::language::{KernelBuilder, TensorMap, TensorMapArgument};
 use persistent_gemm::parts::{
-    Binding, GemmParts, MatrixArgument, Output, OutputTile, Spec, StagedStores, TileSums, Work,
+    Binding, GemmParts, MatrixArgument, Output, OutputTile, PartsError, Spec, StagedStores,
+    TileSums, Work,
 };
-use persistent_gemm::program::Program;
+use persistent_gemm::program::{Arguments, Program};
 
 /// Operands of bf16, K-major; tiles of 128×128 with two sets of accumulators; clusters of two CTAs
 /// that share the tiles of the weights.
@@ -43,7 +44,7 @@ impl DualGemm {
     /// # Errors
     /// None that a caller could cause: a kernel that breaks a rule of the language is refused.
     pub fn new() -> Result<DualGemm> {
-        let spec: Spec = SPEC.parse().map_err(persistent_gemm::parts::PartsError::from)?;
+        let spec: Spec = SPEC.parse().map_err(PartsError::from)?;
         let b = KernelBuilder::new("dual_gemm", spec.cluster.size());
         let gemm = GemmParts::declare(&b, &spec)?;
         let staging = gemm.staging()?;
@@ -53,15 +54,18 @@ impl DualGemm {
         Ok(DualGemm { program: Program::new(b.finish()?)?, binding })
     }
 
-    /// The grid and the arguments of a launch on a device with `sms` SMs.
+    /// The grid of a launch on a device with `sms` SMs, and `arguments`, those of the program, with
+    /// all values.
     ///
     /// # Errors
-    /// [`PartsError`](persistent_gemm::parts::PartsError) if the problem is empty.
+    /// [`ProgramError`](persistent_gemm::error::ProgramError) if an address or a row of a matrix is
+    /// not whole units of 16 bytes, which TMA needs.
     pub fn launch(
         &self,
         problem: &DualProblem,
         sms: u32,
-    ) -> Result<([u32; 3], Vec<(String, Argument)>)> {
+        arguments: Arguments,
+    ) -> Result<([u32; 3], Arguments)> {
         let DualProblem { x, weights: [gate, up], out, tokens, hidden, model } = *problem;
         let matrix = |address| MatrixArgument {
             address,
@@ -79,14 +83,13 @@ impl DualGemm {
             ..Work::default()
         };
         let work = Work { clusters: self.binding.clusters(&work, sms), ..work };
-        let mut arguments = self.binding.arguments(&work)?;
+        let arguments = arguments.with_each(self.binding.arguments(&work)?)?;
         let out = TensorMapArgument {
             address: out,
             extents: vec![hidden.into(), tokens.into()],
             strides: vec![u64::from(hidden) * 2],
         };
-        arguments.push(("out".to_owned(), out.into()));
-        Ok((self.binding.grid(&work), arguments))
+        Ok((self.binding.grid(&work), arguments.with("out", out)?))
     }
 }
 

@@ -3,12 +3,12 @@
 //! columns; what is left is a matrix of candidates, one for each row and tile of columns.
 
 use persistent_gemm::Result;
-use persistent_gemm::language::{Argument, KernelBuilder, Special, Val, ty};
+use persistent_gemm::language::{KernelBuilder, Special, Val, ty};
 use persistent_gemm::parts::{
     Binding, GemmParts, MatrixArgument, Output, OutputTile, PartsError, Spec, TileSums, Work,
     Workspace,
 };
-use persistent_gemm::program::Program;
+use persistent_gemm::program::{Arguments, Program};
 
 /// The kernel, and what computes the arguments of its launches.
 pub struct RowMaxima {
@@ -76,20 +76,24 @@ impl RowMaxima {
         self.binding.workspace(&work(problem))
     }
 
-    /// The grid and the arguments of a launch on a device with `sms` SMs.
+    /// The grid of a launch on a device with `sms` SMs, and `arguments`, those of the program, with
+    /// all values.
     ///
     /// # Errors
-    /// [`PartsError`] if tiles are split and the kernel cannot.
+    /// [`PartsError`] if tiles are split and the kernel cannot, and
+    /// [`ProgramError`](persistent_gemm::error::ProgramError) if an address or a row of an operand
+    /// is not whole units of 16 bytes, which TMA needs.
     pub fn launch(
         &self,
         problem: &MaximaProblem,
         sms: u32,
-    ) -> Result<([u32; 3], Vec<(String, Argument)>)> {
+        arguments: Arguments,
+    ) -> Result<([u32; 3], Arguments)> {
         let work = work(problem);
         let work = Work { clusters: self.binding.clusters(&work, sms), ..work };
-        let mut arguments = self.binding.arguments(&work)?;
-        arguments.push(("values".to_owned(), problem.values.into()));
-        arguments.push(("indices".to_owned(), problem.indices.into()));
+        let arguments = arguments.with_each(self.binding.arguments(&work)?)?;
+        let arguments = arguments.with("values", problem.values)?;
+        let arguments = arguments.with("indices", problem.indices)?;
         Ok((self.binding.grid(&work), arguments))
     }
 }

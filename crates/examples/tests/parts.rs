@@ -63,9 +63,8 @@ fn dual_gemms() {
         hidden: hidden as u32,
         model: model as u32,
     };
-    let (grid, arguments) = kernel.launch(&problem, 4).unwrap();
+    let (grid, arguments) = kernel.launch(&problem, 4, kernel.program.arguments()).unwrap();
     assert_eq!(grid, [4, 1, 1]);
-    let arguments = kernel.program.arguments().with_each(arguments).unwrap();
     emulation.run(&kernel.program, grid, &arguments).unwrap();
     let out = emulation.read(&out).unwrap();
     for (row, x) in x.chunks(model).enumerate() {
@@ -113,8 +112,7 @@ fn check_maxima(kernel: &RowMaxima, [rows, columns, depth]: [usize; 3], split: [
     let bytes = kernel.workspace(&problem).bytes as usize;
     let workspace: EmulatedArray<u8> = emulation.array("workspace", &vec![0; bytes]);
     let problem = MaximaProblem { workspace: workspace.address(), ..problem };
-    let (grid, arguments) = kernel.launch(&problem, sms).unwrap();
-    let arguments = kernel.program.arguments().with_each(arguments).unwrap();
+    let (grid, arguments) = kernel.launch(&problem, sms, kernel.program.arguments()).unwrap();
     // The second launch finds the counters of the first.
     for _ in 0..2 {
         emulation.run(&kernel.program, grid, &arguments).unwrap();
@@ -150,7 +148,7 @@ fn largest_elements_of_rows_whose_tiles_are_split() {
     let kernel = RowMaxima::new(RowMaxima::SPLIT, false).unwrap();
     let problem =
         MaximaProblem { rows: 1, columns: 8, depth: 64, split: [1, 1], ..Default::default() };
-    let error = kernel.launch(&problem, 1).unwrap_err().to_string();
+    let error = kernel.launch(&problem, 1, kernel.program.arguments()).unwrap_err().to_string();
     assert_eq!(
         error,
         "split_tiles is 1: only kernels with GemmParts::reducing_splits can be launched with more \

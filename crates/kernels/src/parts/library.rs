@@ -77,7 +77,7 @@ impl<'k> LibraryOutput<'k> {
         state: LibraryState<'k>,
     ) -> LibraryState<'k> {
         let part = match self.spec.parts() {
-            1 => self.output.start(),
+            1 => sums.b.constant(0),
             _ => tile.warpgroup,
         };
         let warpgroup = self.output.warpgroup(tile.warpgroup, part);

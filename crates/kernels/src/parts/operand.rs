@@ -173,8 +173,8 @@ impl<'k> MmaOperand<'k> {
     }
 }
 
-/// Issues the MMAs of two tiles: for each block of 64 rows of `a`, its accumulators become A·B, plus
-/// themselves if `accumulate` holds.
+/// Issues the MMAs of two tiles: for each block of 64 rows of `a`, its accumulators become A·B,
+/// plus themselves if `accumulate` holds.
 ///
 /// # Panics
 /// If `a` has fewer rows.

@@ -56,8 +56,8 @@ pub struct OutputTile<'k> {
 }
 
 impl<'k> OutputTile<'k> {
-    /// The two rows of the thread's quads in a block of 64 rows. They may lie beyond the last row of
-    /// the product.
+    /// The two rows of the thread's quads in a block of 64 rows. They may lie beyond the last row
+    /// of the product.
     pub fn rows(&self, block: u32) -> [Val<'k, ty::U32>; 2] {
         [0, self.second_row].map(|below| self.row + self.first[0] + (block * 64 + below))
     }

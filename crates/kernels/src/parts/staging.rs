@@ -59,16 +59,16 @@ impl StagingTile {
     }
 
     /// The box of the tensor map by which the tile is stored. The map has two dimensions, the
-    /// contiguous one first, and `outer` further ones. A line of the matrix has to be whole units of
-    /// 16 bytes: TMA would write the rest of the last one behind its end.
+    /// contiguous one first, and `outer` further ones. A line of the matrix has to be whole units
+    /// of 16 bytes: TMA would write the rest of the last one behind its end.
     pub fn tensor_map(&self, outer: usize) -> TensorMapSpec {
         let mut spec = self.staging.tensor_map();
         spec.box_extents.extend(std::iter::repeat_n(1, outer));
         spec
     }
 
-    /// Writes the tile to the shared memory at `buffer`, a multiple of 1024. `quads` has the thread's
-    /// quad of each group of 8 columns, in binary32. All threads of a warpgroup call it. A
+    /// Writes the tile to the shared memory at `buffer`, a multiple of 1024. `quads` has the
+    /// thread's quad of each group of 8 columns, in binary32. All threads of a warpgroup call it. A
     /// `fence_proxy_async` and a barrier have to follow before [`store`](Self::store).
     pub fn write<'k>(
         &self,
@@ -113,8 +113,8 @@ impl StagingTile {
     }
 }
 
-/// The stores of the parts of tiles that warpgroups have computed: the buffers of each warpgroup and
-/// its barrier. A part is divided into staging tiles, which are stored while the next one is
+/// The stores of the parts of tiles that warpgroups have computed: the buffers of each warpgroup
+/// and its barrier. A part is divided into staging tiles, which are stored while the next one is
 /// computed, and while the next tile is multiplied.
 pub struct StagedStores<'k> {
     b: &'k KernelBuilder,
@@ -124,8 +124,7 @@ pub struct StagedStores<'k> {
 }
 
 impl<'k> StagedStores<'k> {
-    /// Declares the buffers and barriers of so many warpgroups. The warpgroups are the first
-    /// consumers of the kernel.
+    /// Declares the buffers and barriers of so many warpgroups, which are numbered from 0 on.
     pub fn declare(b: &'k KernelBuilder, name: &str, tile: StagingTile, warpgroups: u32) -> Self {
         let staging = tile.staging();
         let request = SmemRequest::whole(warpgroups.saturating_mul(staging.bytes()), 1024);
@@ -140,8 +139,8 @@ impl<'k> StagedStores<'k> {
     }
 
     /// Stores a warpgroup's part of a tile, whose first element is at row `row` and column `column`
-    /// of the matrix. `quads` has the thread's quad of block `block` and group `group`; it is called
-    /// once for each. All threads of the warpgroup call this.
+    /// of the matrix. `quads` has the thread's quad of block `block` and group `group`; it is
+    /// called once for each. All threads of the warpgroup call this.
     #[track_caller]
     pub fn store(
         &self,
@@ -178,8 +177,8 @@ impl<'k> StagedStores<'k> {
         }
     }
 
-    /// Waits until the stores of this thread have read shared memory. All threads call it before the
-    /// kernel ends.
+    /// Waits until the stores of this thread have read shared memory. All threads call it before
+    /// the kernel ends.
     pub fn drain(&self) {
         self.b.bulk_wait_read(0);
     }

@@ -118,8 +118,8 @@ impl<'k, R: Compute> Problem<'k, R> {
         }
     }
 
-    /// Declares the parameters of C, D and the epilogue for a problem that has none yet, and returns
-    /// the whole problem with its scales.
+    /// Declares the parameters of C, D and the epilogue for a problem that has none yet, and
+    /// returns the whole problem with its scales.
     pub(crate) fn with_output(
         self,
         params: &Params<'k, Quantity>,
