@@ -13,6 +13,7 @@ use persistent_gemm::parts::{
     OutputMajor, OutputTile, PartsError, Spec, Staging, StagingTile, TileSums, Work, multiply,
 };
 use persistent_gemm::program::{EmulatedArray, Emulation, Program};
+use pgemm_emulator::{Options, Schedule};
 use pgemm_examples::dual_gemm::{DualGemm, DualProblem};
 use pgemm_examples::row_maxima::{MaximaProblem, RowMaxima};
 
@@ -25,6 +26,18 @@ fn numbers(count: usize, seed: u64) -> Vec<bf16> {
         bf16::from_f32(((state >> 40) as f32) / (1 << 23) as f32 - 1.0)
     };
     (0..count).map(|_| next()).collect()
+}
+
+/// Emulated GPUs whose warps and copies run in different orders.
+fn emulations() -> impl Iterator<Item = Emulation> {
+    let schedules = [
+        Schedule::round_robin(),
+        Schedule::seeded(1),
+        Schedule::async_late(2),
+        Schedule::async_early(3),
+    ];
+    let options = schedules.map(|schedule| Options { schedule, ..Options::default() });
+    options.into_iter().map(Emulation::with_options)
 }
 
 /// The product of two rows in binary64, and that of their absolute values.
@@ -52,36 +65,37 @@ fn dual_gemms() {
     let [tokens, hidden, model] = [300usize, 264, 136];
     let (x, gate) = (numbers(tokens * model, 1), numbers(hidden * model, 2));
     let up = numbers(hidden * model, 3);
-    let mut emulation = Emulation::new();
-    let out = emulation.unwritten::<bf16>("out", tokens * hidden);
-    let mut upload = |name, values: &[bf16]| emulation.constant(name, values).address();
-    let problem = DualProblem {
-        x: upload("x", &x),
-        weights: [upload("gate", &gate), upload("up", &up)],
-        out: out.address(),
-        tokens: tokens as u32,
-        hidden: hidden as u32,
-        model: model as u32,
-    };
-    let (grid, arguments) = kernel.launch(&problem, 4, kernel.program.arguments()).unwrap();
-    assert_eq!(grid, [4, 1, 1]);
-    emulation.run(&kernel.program, grid, &arguments).unwrap();
-    let out = emulation.read(&out).unwrap();
-    for (row, x) in x.chunks(model).enumerate() {
-        for (column, (gate, up)) in gate.chunks(model).zip(up.chunks(model)).enumerate() {
-            let [[gate, gate_size], [up, up_size]] = [product(x, gate), product(x, up)];
-            let silu = gate / (1.0 + (-gate).exp());
-            // Each of the products that a sum has is added with an error of at most 2⁻²² of the
-            // sum's size. The derivative of silu is at most 1.1. The result is rounded to bf16, by
-            // at most 2⁻⁹, and the exponential and the products before add less than that again.
-            let [gate_error, up_error] =
-                [gate_size, up_size].map(|size| model as f64 * size / f64::from(1 << 22));
-            let bound = 1.1 * gate_error * (up.abs() + up_error)
-                + silu.abs() * up_error
-                + (silu * up).abs() / 256.0;
-            let found = out[row * hidden + column].to_f64();
-            let error = (found - silu * up).abs();
-            assert!(error <= bound, "{row}, {column}: {found} instead of {}", silu * up);
+    for mut emulation in emulations() {
+        let out = emulation.unwritten::<bf16>("out", tokens * hidden);
+        let mut upload = |name, values: &[bf16]| emulation.constant(name, values).address();
+        let problem = DualProblem {
+            x: upload("x", &x),
+            weights: [upload("gate", &gate), upload("up", &up)],
+            out: out.address(),
+            tokens: tokens as u32,
+            hidden: hidden as u32,
+            model: model as u32,
+        };
+        let (grid, arguments) = kernel.launch(&problem, 4, kernel.program.arguments()).unwrap();
+        assert_eq!(grid, [4, 1, 1]);
+        emulation.run(&kernel.program, grid, &arguments).unwrap();
+        let out = emulation.read(&out).unwrap();
+        for (row, x) in x.chunks(model).enumerate() {
+            for (column, (gate, up)) in gate.chunks(model).zip(up.chunks(model)).enumerate() {
+                let [[gate, gate_size], [up, up_size]] = [product(x, gate), product(x, up)];
+                let silu = gate / (1.0 + (-gate).exp());
+                // Each of the products that a sum has is added with an error of at most 2⁻²² of the
+                // sum's size. The derivative of silu is at most 1.1. The result is rounded to bf16, by
+                // at most 2⁻⁹, and the exponential and the products before add less than that again.
+                let [gate_error, up_error] =
+                    [gate_size, up_size].map(|size| model as f64 * size / f64::from(1 << 22));
+                let bound = 1.1 * gate_error * (up.abs() + up_error)
+                    + silu.abs() * up_error
+                    + (silu * up).abs() / 256.0;
+                let found = out[row * hidden + column].to_f64();
+                let error = (found - silu * up).abs();
+                assert!(error <= bound, "{row}, {column}: {found} instead of {}", silu * up);
+            }
         }
     }
 }
@@ -95,37 +109,39 @@ fn check_maxima(kernel: &RowMaxima, [rows, columns, depth]: [usize; 3], split: [
     let width = kernel.candidates(columns as u32) as usize;
     let tile = kernel.tile_columns() as usize;
     assert!(width > 1);
-    let mut emulation = Emulation::new();
-    let values = emulation.unwritten::<f32>("values", rows * width);
-    let indices = emulation.unwritten::<u32>("indices", rows * width);
-    let problem = MaximaProblem {
-        a: emulation.constant("a", &a).address(),
-        b: emulation.constant("b", &b).address(),
-        values: values.address(),
-        indices: indices.address(),
-        rows: rows as u32,
-        columns: columns as u32,
-        depth: depth as u32,
-        split,
-        workspace: 0,
-    };
-    let bytes = kernel.workspace(&problem).bytes as usize;
-    let workspace: EmulatedArray<u8> = emulation.array("workspace", &vec![0; bytes]);
-    let problem = MaximaProblem { workspace: workspace.address(), ..problem };
-    let (grid, arguments) = kernel.launch(&problem, sms, kernel.program.arguments()).unwrap();
-    // The second launch finds the counters of the first.
-    for _ in 0..2 {
-        emulation.run(&kernel.program, grid, &arguments).unwrap();
-    }
-    let (values, indices) = (emulation.read(&values).unwrap(), emulation.read(&indices).unwrap());
-    for (row, a) in a.chunks(depth).enumerate() {
-        let row_of_d: Vec<f64> = b.chunks(depth).map(|b| product(a, b)[0]).collect();
-        for (number, part) in row_of_d.chunks(tile).enumerate() {
-            let largest = part.iter().copied().fold(f64::MIN, f64::max);
-            let first = part.iter().position(|value| *value == largest).unwrap();
-            let at = row * width + number;
-            let found = (f64::from(values[at]), indices[at] as usize);
-            assert_eq!(found, (largest, number * tile + first), "row {row}, tile {number}");
+    for mut emulation in emulations() {
+        let values = emulation.unwritten::<f32>("values", rows * width);
+        let indices = emulation.unwritten::<u32>("indices", rows * width);
+        let problem = MaximaProblem {
+            a: emulation.constant("a", &a).address(),
+            b: emulation.constant("b", &b).address(),
+            values: values.address(),
+            indices: indices.address(),
+            rows: rows as u32,
+            columns: columns as u32,
+            depth: depth as u32,
+            split,
+            workspace: 0,
+        };
+        let bytes = kernel.workspace(&problem).bytes as usize;
+        let workspace: EmulatedArray<u8> = emulation.array("workspace", &vec![0; bytes]);
+        let problem = MaximaProblem { workspace: workspace.address(), ..problem };
+        let (grid, arguments) = kernel.launch(&problem, sms, kernel.program.arguments()).unwrap();
+        // The second launch finds the counters of the first.
+        for _ in 0..2 {
+            emulation.run(&kernel.program, grid, &arguments).unwrap();
+        }
+        let (values, indices) =
+            (emulation.read(&values).unwrap(), emulation.read(&indices).unwrap());
+        for (row, a) in a.chunks(depth).enumerate() {
+            let row_of_d: Vec<f64> = b.chunks(depth).map(|b| product(a, b)[0]).collect();
+            for (number, part) in row_of_d.chunks(tile).enumerate() {
+                let largest = part.iter().copied().fold(f64::MIN, f64::max);
+                let first = part.iter().position(|value| *value == largest).unwrap();
+                let at = row * width + number;
+                let found = (f64::from(values[at]), indices[at] as usize);
+                assert_eq!(found, (largest, number * tile + first), "row {row}, tile {number}");
+            }
         }
     }
 }
@@ -207,35 +223,36 @@ fn check_library(name: &str, columns: usize) {
         numbers.map(|x| bf16::from_f32((x.to_f32() * 2.0).round())).collect()
     };
     let (x, y, c) = (whole(rows * depth, 6), whole(columns * depth, 7), whole(rows * columns, 8));
-    let mut emulation = Emulation::new();
-    let d = emulation.unwritten::<bf16>("d", rows * columns);
-    let matrix = |address, leading_dimension: usize| MatrixArgument {
-        address,
-        leading_dimension: leading_dimension as u64,
-        ..MatrixArgument::default()
-    };
-    let work = Work {
-        m: rows as u32,
-        n: columns as u32,
-        k: depth as u32,
-        alpha: 2.0,
-        beta: 1.0,
-        a: matrix(emulation.constant("a", &x).address(), depth),
-        b: matrix(emulation.constant("b", &y).address(), depth),
-        c: matrix(emulation.constant("c", &c).address(), columns),
-        d: matrix(d.address(), columns),
-        clusters: 2,
-        ..Work::default()
-    };
-    let arguments = program.arguments().with_each(binding.arguments(&work).unwrap()).unwrap();
-    let arguments = arguments.with("limit", 6.0f32).unwrap();
-    emulation.run(&program, binding.grid(&work), &arguments).unwrap();
-    let d = emulation.read(&d).unwrap();
-    for (row, x) in x.chunks(depth).enumerate() {
-        for (column, y) in y.chunks(depth).enumerate() {
-            let at = row * columns + column;
-            let expected = (2.0 * product(x, y)[0].min(6.0) + c[at].to_f64()).max(0.0);
-            assert_eq!(d[at].to_f64(), expected, "{name}: {row}, {column}");
+    for mut emulation in emulations() {
+        let d = emulation.unwritten::<bf16>("d", rows * columns);
+        let matrix = |address, leading_dimension: usize| MatrixArgument {
+            address,
+            leading_dimension: leading_dimension as u64,
+            ..MatrixArgument::default()
+        };
+        let work = Work {
+            m: rows as u32,
+            n: columns as u32,
+            k: depth as u32,
+            alpha: 2.0,
+            beta: 1.0,
+            a: matrix(emulation.constant("a", &x).address(), depth),
+            b: matrix(emulation.constant("b", &y).address(), depth),
+            c: matrix(emulation.constant("c", &c).address(), columns),
+            d: matrix(d.address(), columns),
+            clusters: 2,
+            ..Work::default()
+        };
+        let arguments = program.arguments().with_each(binding.arguments(&work).unwrap()).unwrap();
+        let arguments = arguments.with("limit", 6.0f32).unwrap();
+        emulation.run(&program, binding.grid(&work), &arguments).unwrap();
+        let d = emulation.read(&d).unwrap();
+        for (row, x) in x.chunks(depth).enumerate() {
+            for (column, y) in y.chunks(depth).enumerate() {
+                let at = row * columns + column;
+                let expected = (2.0 * product(x, y)[0].min(6.0) + c[at].to_f64()).max(0.0);
+                assert_eq!(d[at].to_f64(), expected, "{name}: {row}, {column}");
+            }
         }
     }
 }
@@ -286,33 +303,37 @@ fn integer_sums_stay_integers() {
     let program = Program::new(b.finish().unwrap()).unwrap();
     let bytes = |factor: usize| -> Vec<i8> { (0..64 * 64).map(|i| (i * factor) as i8).collect() };
     let (x, y) = (bytes(7), bytes(29));
-    let mut emulation = Emulation::new();
-    let to = emulation.unwritten::<[i32; 4]>("to", 128);
-    let matrix =
-        |address| MatrixArgument { address, leading_dimension: 64, ..MatrixArgument::default() };
-    let work = Work {
-        m: 64,
-        n: 64,
-        k: 64,
-        a: matrix(emulation.constant("a", &x).address()),
-        b: matrix(emulation.constant("b", &y).address()),
-        ..Work::default()
-    };
-    let arguments = program.arguments().with_each(binding.arguments(&work).unwrap()).unwrap();
-    let arguments = arguments.with("to", &to).unwrap();
-    emulation.run(&program, binding.grid(&work), &arguments).unwrap();
-    for (thread, [row, column, sum, warpgroup]) in
-        emulation.read(&to).unwrap().into_iter().enumerate()
-    {
-        // PTX ISA, "Register Fragments for wgmma.mma_async", D.
-        let place = (thread / 32 * 16 + thread % 32 / 4 + 8, 8 + thread % 4 * 2 + 1);
-        assert_eq!((row as usize, column as usize, warpgroup), (place.0, place.1, 0));
-        let line = |matrix: &[i8], line: usize| -> Vec<i32> {
-            matrix[line * 64..][..64].iter().map(|x| i32::from(*x)).collect()
+    for mut emulation in emulations() {
+        let to = emulation.unwritten::<[i32; 4]>("to", 128);
+        let matrix = |address| MatrixArgument {
+            address,
+            leading_dimension: 64,
+            ..MatrixArgument::default()
         };
-        let expected: i32 =
-            line(&x, place.0).iter().zip(line(&y, place.1)).map(|(x, y)| x * y).sum();
-        assert_eq!(sum, expected);
+        let work = Work {
+            m: 64,
+            n: 64,
+            k: 64,
+            a: matrix(emulation.constant("a", &x).address()),
+            b: matrix(emulation.constant("b", &y).address()),
+            ..Work::default()
+        };
+        let arguments = program.arguments().with_each(binding.arguments(&work).unwrap()).unwrap();
+        let arguments = arguments.with("to", &to).unwrap();
+        emulation.run(&program, binding.grid(&work), &arguments).unwrap();
+        for (thread, [row, column, sum, warpgroup]) in
+            emulation.read(&to).unwrap().into_iter().enumerate()
+        {
+            // PTX ISA, "Register Fragments for wgmma.mma_async", D.
+            let place = (thread / 32 * 16 + thread % 32 / 4 + 8, 8 + thread % 4 * 2 + 1);
+            assert_eq!((row as usize, column as usize, warpgroup), (place.0, place.1, 0));
+            let line = |matrix: &[i8], line: usize| -> Vec<i32> {
+                matrix[line * 64..][..64].iter().map(|x| i32::from(*x)).collect()
+            };
+            let expected: i32 =
+                line(&x, place.0).iter().zip(line(&y, place.1)).map(|(x, y)| x * y).sum();
+            assert_eq!(sum, expected);
+        }
     }
 }
 
@@ -445,36 +466,37 @@ fn kernels_by_hand_use_operand_tiles_and_staging_tiles() {
                 Mn => (0..lines.len()).map(|i| lines[i % count * depth + i / count]).collect(),
             }
         };
-        let mut emulation = Emulation::new();
-        let mut map = |name, lines: &[bf16], count: usize, major| {
-            let address = emulation.constant(name, &stored(lines, count, major)).address();
-            let extents = match major {
-                K => [depth, count],
-                Mn => [count, depth],
-            };
-            let [inner, outer] = extents.map(|extent| extent as u64);
-            TensorMapArgument::packed(address, Element::Bf16, &[inner, outer, 1])
-        };
-        let x_map = map("x", &x, rows, majors[0]);
-        let y_map = map("y", &y, columns, majors[1]);
-        let d = emulation.unwritten::<bf16>("d", rows * columns);
-        let (line, lines) = match d_major {
-            OutputMajor::N => (columns, rows),
-            OutputMajor::M => (rows, columns),
-        };
-        let extents = [line as u64, lines as u64];
-        let d_map = TensorMapArgument::packed(d.address(), Element::Bf16, &extents);
-        let arguments = program.arguments().with("x", x_map).unwrap();
-        let arguments = arguments.with("y", y_map).unwrap().with("d", d_map).unwrap();
-        emulation.run(&program, [1, 1, 1], &arguments).unwrap();
-        let d = emulation.read(&d).unwrap();
-        for (row, x) in x.chunks(depth).enumerate() {
-            for (column, y) in y.chunks(depth).enumerate() {
-                let at = match d_major {
-                    OutputMajor::N => row * columns + column,
-                    OutputMajor::M => column * rows + row,
+        for mut emulation in emulations() {
+            let mut map = |name, lines: &[bf16], count: usize, major| {
+                let address = emulation.constant(name, &stored(lines, count, major)).address();
+                let extents = match major {
+                    K => [depth, count],
+                    Mn => [count, depth],
                 };
-                assert_eq!(d[at].to_f64(), product(x, y)[0], "{n}, {k}: {row}, {column}");
+                let [inner, outer] = extents.map(|extent| extent as u64);
+                TensorMapArgument::packed(address, Element::Bf16, &[inner, outer, 1])
+            };
+            let x_map = map("x", &x, rows, majors[0]);
+            let y_map = map("y", &y, columns, majors[1]);
+            let d = emulation.unwritten::<bf16>("d", rows * columns);
+            let (line, lines) = match d_major {
+                OutputMajor::N => (columns, rows),
+                OutputMajor::M => (rows, columns),
+            };
+            let extents = [line as u64, lines as u64];
+            let d_map = TensorMapArgument::packed(d.address(), Element::Bf16, &extents);
+            let arguments = program.arguments().with("x", x_map).unwrap();
+            let arguments = arguments.with("y", y_map).unwrap().with("d", d_map).unwrap();
+            emulation.run(&program, [1, 1, 1], &arguments).unwrap();
+            let d = emulation.read(&d).unwrap();
+            for (row, x) in x.chunks(depth).enumerate() {
+                for (column, y) in y.chunks(depth).enumerate() {
+                    let at = match d_major {
+                        OutputMajor::N => row * columns + column,
+                        OutputMajor::M => column * rows + row,
+                    };
+                    assert_eq!(d[at].to_f64(), product(x, y)[0], "{n}, {k}: {row}, {column}");
+                }
             }
         }
     }
