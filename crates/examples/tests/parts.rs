@@ -6,11 +6,12 @@ mod clean;
 use half::bf16;
 use persistent_gemm::language::{
     Element, KernelBuilder, MmaAtom, MmaQueue, Occupancy, OperandMajor, RegionKind, Release, Ring,
-    SmemRequest, Special, TensorMapArgument, Type, Val, ty,
+    SmemRequest, Special, TensorMap, TensorMapArgument, Type, Val, ty,
 };
 use persistent_gemm::parts::{
     GemmParts, LibraryOutput, LibraryState, MatrixArgument, MmaOperand, OperandTiles, Output,
-    OutputMajor, OutputTile, PartsError, Spec, Staging, StagingTile, TileSums, Work, multiply,
+    OutputMajor, OutputTile, PartsError, Spec, StagedStores, Staging, StagingTile, TileSums, Work,
+    multiply,
 };
 use persistent_gemm::program::{EmulatedArray, Emulation, Program};
 use pgemm_emulator::{Options, Schedule};
@@ -262,6 +263,77 @@ fn the_library_stores_sums_that_an_author_has_changed() {
     check_library("bf16-kk-bf16-128x128x64-s4-w2-c2x1-erelu", 264);
     check_library("bf16-kk-bf16-64x64x64-s4-p2-c1x1-erelu", 136);
     check_library("bf16-kk-bf16-128x128x64-s4-w2-c1x1-erelu", 131);
+}
+
+/// Stores the sums.
+struct Stored<'k> {
+    stores: StagedStores<'k>,
+    d: TensorMap<'k>,
+}
+
+impl<'k> Output<'k> for Stored<'k> {
+    type Prepared = ();
+    type State = ();
+
+    fn start(&self) {}
+
+    fn prepare(&self, _: &OutputTile<'k>) {}
+
+    fn finish(&self, tile: &OutputTile<'k>, sums: &TileSums<'_, 'k>, (): (), (): ()) {
+        let quad = |block, group| sums.quad(0, block, group);
+        self.stores.store(tile.warpgroup, &self.d, [tile.row, tile.column], &[], &quad);
+    }
+
+    fn drain(&self) {
+        self.stores.drain();
+    }
+}
+
+#[test]
+fn an_odd_number_of_staging_tiles_goes_through_two_buffers() {
+    let spec: Spec = "bf16-kk-bf16-64x192x64-s6-p2-c1x1".parse().unwrap();
+    let b = KernelBuilder::new("stored", 1);
+    let gemm = GemmParts::declare(&b, &spec).unwrap();
+    let staging = gemm.staging().unwrap();
+    assert_eq!((staging.staging().steps(), staging.staging().buffers()), (3, 2));
+    let d = b.tensor_map("d", staging.tensor_map(0));
+    let stores = StagedStores::declare(&b, "staging", staging, spec.consumers());
+    let binding = gemm.write(&Stored { stores, d });
+    let program = Program::new(b.finish().unwrap()).unwrap();
+    // Each warpgroup of the only CTA has three tiles.
+    let [rows, columns, depth] = [192, 384, 64];
+    let whole = |count, seed| -> Vec<bf16> {
+        numbers(count, seed).into_iter().map(|x| bf16::from_f32(x.to_f32().round())).collect()
+    };
+    let (x, y) = (whole(rows * depth, 11), whole(columns * depth, 12));
+    for mut emulation in emulations() {
+        let d = emulation.unwritten::<bf16>("d", rows * columns);
+        let matrix = |address| MatrixArgument {
+            address,
+            leading_dimension: depth as u64,
+            ..MatrixArgument::default()
+        };
+        let work = Work {
+            m: rows as u32,
+            n: columns as u32,
+            k: depth as u32,
+            a: matrix(emulation.constant("a", &x).address()),
+            b: matrix(emulation.constant("b", &y).address()),
+            ..Work::default()
+        };
+        let extents = [columns as u64, rows as u64];
+        let map = TensorMapArgument::packed(d.address(), Element::Bf16, &extents);
+        let arguments = program.arguments().with_each(binding.arguments(&work).unwrap()).unwrap();
+        let arguments = arguments.with("d", map).unwrap();
+        emulation.run(&program, binding.grid(&work), &arguments).unwrap();
+        let d = emulation.read(&d).unwrap();
+        for (row, x) in x.chunks(depth).enumerate() {
+            for (column, y) in y.chunks(depth).enumerate() {
+                let found = d[row * columns + column].to_f64();
+                assert_eq!(found, product(x, y)[0], "{row}, {column}");
+            }
+        }
+    }
 }
 
 /// Stores the first sum of each thread and its place.
