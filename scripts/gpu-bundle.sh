@@ -36,6 +36,7 @@ for line in sys.stdin:
 test_binary persistent-gemm hw
 test_binary pgemm-bench hw_bench
 test_binary pgemm-examples hw_examples
+test_binary pgemm-examples hw_parts
 strip "$bundle"/*
 mkdir "$bundle/c"
 cp crates/c/include/persistent_gemm.h crates/c/tests/gpu/hw_c.cpp "$bundle/c/"

@@ -4,9 +4,11 @@
 //! the hardware tests run them on a GPU and time them.
 
 pub mod attention;
+pub mod dual_gemm;
 pub mod gemm;
 pub mod histogram;
 pub mod norm;
+pub mod row_maxima;
 pub mod rows;
 pub mod softmax;
 pub mod top_k;

@@ -524,6 +524,13 @@ impl From<pgemm_cute::CuteError> for Error {
     }
 }
 
+/// Boxed, as it may carry layouts.
+impl From<pgemm_kernels::parts::PartsError> for Error {
+    fn from(error: pgemm_kernels::parts::PartsError) -> Self {
+        ProgramError::Parts(Box::new(error)).into()
+    }
+}
+
 impl From<pgemm_kernels::KernelError> for Error {
     fn from(error: pgemm_kernels::KernelError) -> Self {
         Error::Kernel(Box::new(error))

@@ -94,6 +94,7 @@ pub use operands::{DeviceOperand, DeviceResult, DeviceStream, NoOperand, Operand
 /// The language of kernels: see [`program`].
 pub use pgemm_ir as language;
 pub use pgemm_ir::Element as Dtype;
+pub use pgemm_kernels::parts;
 pub use pgemm_kernels::{
     Activation, BiasAlong, Epilogue, EpilogueError, EpilogueShape, ParameterError, PartError,
 };

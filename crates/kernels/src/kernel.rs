@@ -204,7 +204,7 @@ where
             let source = LaunchSource::new(b, scheduler, launch.problem);
             let output = StagedTiles { b, output, fixup };
             let parameters = params.into_quantities().into_iter().map(Parameter::Problem);
-            Ok(compose(spec, parameters.collect(), Composition { b, source, mainloop, output }))
+            Ok(compose(spec, parameters.collect(), Composition { b, source, mainloop }, output))
         }
         WorkSource::Queue => {
             let params = Params::<QueueQuantity>::new(b);
@@ -213,7 +213,7 @@ where
             let output = StagedOutput::declare(b, spec, sums_layout(spec)?, None)?;
             let output = StagedTiles { b, output, fixup: None };
             let parameters = params.into_quantities().into_iter().map(Parameter::Queue);
-            Ok(compose(spec, parameters.collect(), Composition { b, source, mainloop, output }))
+            Ok(compose(spec, parameters.collect(), Composition { b, source, mainloop }, output))
         }
     }
 }
@@ -240,7 +240,7 @@ where
     };
     let source = LaunchSource::new(b, scheduler, launch.problem);
     let parameters = params.into_quantities().into_iter().map(Parameter::Problem);
-    Ok(compose(spec, parameters.collect(), Composition { b, source, mainloop, output }))
+    Ok(compose(spec, parameters.collect(), Composition { b, source, mainloop }, output))
 }
 
 /// Declares a direct kernel.
@@ -256,7 +256,8 @@ fn declare_direct<'k>(b: &'k KernelBuilder, spec: &Spec, direct: &DirectSpec) ->
 fn compose<'k, S, M, O>(
     spec: &Spec,
     parameters: Vec<Parameter>,
-    composition: Composition<'k, S, M, O>,
+    composition: Composition<'k, S, M>,
+    output: O,
 ) -> Declared<'k>
 where
     S: Source<'k> + 'k,
@@ -264,43 +265,41 @@ where
     O: Output<'k, M, S::Result> + 'k,
 {
     let spec = *spec;
-    Declared { parameters, write: Box::new(move || composition.write(&spec)) }
+    Declared { parameters, write: Box::new(move || composition.write(&spec, &output)) }
 }
 
-/// The parts of a kernel.
-struct Composition<'k, S, M, O> {
-    b: &'k KernelBuilder,
-    source: S,
-    mainloop: M,
-    output: O,
+/// The parts of a kernel besides its output.
+pub(crate) struct Composition<'k, S, M> {
+    pub(crate) b: &'k KernelBuilder,
+    pub(crate) source: S,
+    pub(crate) mainloop: M,
 }
 
-impl<'k, S, M, O> Composition<'k, S, M, O>
+impl<'k, S, M> Composition<'k, S, M>
 where
     S: Source<'k>,
     M: Mainloop<'k>,
-    O: Output<'k, M, S::Result>,
 {
     /// Writes the kernel. One producer warpgroup and several consumer warpgroups stay on the SM.
     /// They walk the same items of work, and the ring of stages connects them.
-    fn write(&self, spec: &Spec) {
+    pub(crate) fn write<O: Output<'k, M, S::Result>>(&self, spec: &Spec, output: &O) {
         let b = self.b;
         let resources = spec.resources();
-        b.scope("prologue", || self.prologue(spec));
+        b.scope("prologue", || self.prologue(spec, output));
         let budget = resources.registers.budget;
         b.warp_roles(Occupancy::ctas(resources.ctas_by_registers), |roles| {
             roles.role("producer", 1, budget.producer, |_| self.produce());
             roles.role("consumer", spec.consumers(), budget.consumer, |consumer| {
-                self.consume(spec.schedule(), consumer);
+                self.consume(spec.schedule(), consumer, output);
             });
         });
     }
 
-    fn prologue(&self, spec: &Spec) {
+    fn prologue<O: Output<'k, M, S::Result>>(&self, spec: &Spec, output: &O) {
         let b = self.b;
         b.if_(b.special(Special::Thread).eq(0), || {
             self.mainloop.init();
-            self.output.init();
+            output.init();
             self.source.init();
             b.fence_mbarrier_init();
         });
@@ -349,43 +348,48 @@ where
 
     /// A consumer warpgroup. It multiplies and stores its own items (ping-pong), or its part of
     /// every item (cooperative).
-    fn consume(&self, schedule: Schedule, consumer: Val<'k, ty::U32>) {
+    fn consume<O: Output<'k, M, S::Result>>(
+        &self,
+        schedule: Schedule,
+        consumer: Val<'k, ty::U32>,
+        output: &O,
+    ) {
         let b = self.b;
         let part = match schedule {
             Schedule::Cooperative => consumer,
             Schedule::PingPong => b.constant(0),
         };
-        if self.output.reads_vectors_early() {
+        if output.reads_vectors_early() {
             self.source.await_dependencies();
         }
-        let worker = self.output.worker(&self.mainloop, consumer, part);
-        let walker = Walker::Consumer { leads: self.output.leads(&worker) };
+        let worker = output.worker(&self.mainloop, consumer, part);
+        let walker = Walker::Consumer { leads: output.leads(&worker) };
         let operands = self.mainloop.operands();
         let item =
             |item: &Item<'k, S::Result>, (cursor, (state, problem_state)), issued: &dyn Fn()| {
                 let problem_state = self.source.begin(item, walker, problem_state);
                 let origin = || self.source.origin(item);
                 let work = WorkItem { item, origin: &origin };
-                let prepared = self.output.prepare(&worker, &work);
-                let look_ahead = || b.scope("look ahead", || self.output.look_ahead(&worker, item));
-                let look_ahead = self.output.looks_ahead().then_some(look_ahead);
+                let prepared = output.prepare(&worker, &work);
+                let look_ahead = || b.scope("look ahead", || output.look_ahead(&worker, item));
+                let look_ahead = output.looks_ahead().then_some(look_ahead);
                 let (sums, cursor, ahead) = b.scope("mainloop", || {
-                    let consumer = self.output.consumer(&worker);
+                    let consumer = output.consumer(&worker);
                     self.mainloop.multiply(consumer, &item.segment, cursor, look_ahead, issued)
                 });
                 let found = (prepared, ahead);
-                let state = self.output.finish(&worker, &self.mainloop, &work, sums, found, state);
+                let state = output.finish(&worker, &self.mainloop, &work, sums, found, state);
                 self.source.finished(item, walker);
                 (cursor, (state, problem_state))
             };
-        let start = (operands.start(), (self.output.start(), self.source.initial_state()));
+        let start = (operands.start(), (output.start(), self.source.initial_state()));
         match schedule {
             Schedule::Cooperative => {
                 self.source.for_each(walker, start, |work, at| item(work, at, &|| {}));
             }
             Schedule::PingPong => self.ping_pong(consumer, walker, start, item),
         }
-        self.output.drain();
+        output.drain();
     }
 
     /// The ping-pong schedule: two consumer warpgroups alternate by whole items, so that one

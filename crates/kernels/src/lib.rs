@@ -5,7 +5,8 @@
 //!
 //! Repack kernels ([`RepackKernel`]) copy operands into a layout that TMA and tensor cores can
 //! read. They also split f32 into the terms that kernels of [`Terms`] multiply. [`ProbeKernel`]
-//! measures the bandwidth of memory.
+//! measures the bandwidth of memory. [`parts`] has the parts of kernels, for kernels that are
+//! written elsewhere.
 
 pub mod catalogue;
 mod compute;
@@ -24,6 +25,7 @@ mod mainloop;
 mod operands;
 mod output;
 mod params;
+pub mod parts;
 mod probe;
 mod problem;
 mod quantity;

@@ -20,6 +20,9 @@ pub enum ProgramError {
     /// The kernel breaks rules of the language.
     #[error(transparent)]
     Rules(#[from] pgemm_ir::PassError),
+    /// The parts of a kernel are not possible, or the work of its launch.
+    #[error(transparent)]
+    Parts(Box<pgemm_kernels::parts::PartsError>),
     /// The text is not a kernel.
     #[error("the text is not a kernel: {0}")]
     Text(#[from] ParseError),

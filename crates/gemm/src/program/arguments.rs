@@ -36,6 +36,21 @@ impl Arguments {
         Ok(self)
     }
 
+    /// These arguments, with values for the parameters of these names, such as those of
+    /// [`parts::Binding::arguments`](crate::parts::Binding::arguments).
+    ///
+    /// # Errors
+    /// The errors of [`set`](Self::set).
+    pub fn with_each<N: AsRef<str>>(
+        mut self,
+        values: impl IntoIterator<Item = (N, Argument)>,
+    ) -> Result<Arguments> {
+        for (name, value) in values {
+            self.set(name.as_ref(), value)?;
+        }
+        Ok(self)
+    }
+
     /// Gives the parameter of this name a value: a number, a buffer's address, or a tensor map.
     ///
     /// # Errors

@@ -9,7 +9,9 @@
 //! The slot of a worker's share of a tile is worker + tile, as in [`super::staged`]. Each CTA of a
 //! cluster has slots and counters of its own.
 
-use pgemm_ir::{AtomicOp, KernelBuilder, Order, Scope, Special, Val, WARPGROUP_THREADS, ty};
+use pgemm_ir::{
+    AtomicOp, KernelBuilder, NamedBarrier, Order, Scope, Special, Val, WARPGROUP_THREADS, ty,
+};
 
 use super::PARTIALS_ALIGN;
 use crate::compute::Sum;
@@ -49,7 +51,7 @@ fn at_once(spec: &Spec, sums: u32) -> u32 {
 }
 
 /// The memory for partial sums of a launch.
-pub(super) fn workspace(spec: &Spec, work: &Work) -> Workspace {
+pub(crate) fn workspace(spec: &Spec, work: &Work) -> Workspace {
     let [tiles, workers, ctas] =
         [work.split_tiles, work.workers, spec.cluster.size()].map(u64::from);
     let counters = tiles * ctas * u64::from(threads(spec) * COUNTER_BYTES);
@@ -100,6 +102,38 @@ impl<'k> ThreadFixup<'k> {
         segment: &Segment<'k>,
         sums: &[Val<'k, S>],
     ) -> (Vec<Val<'k, S>>, Val<'k, ty::Bool>) {
+        self.contribute_by(segment, sums, |arrive| arrive())
+    }
+
+    /// Does the same for all threads of a warpgroup together. They count once, so that all of them
+    /// return the same bool. `word` is shared memory of the warpgroup.
+    pub(crate) fn contribute_together<S: Sum>(
+        &self,
+        segment: &Segment<'k>,
+        sums: &[Val<'k, S>],
+        (barrier, word): (&NamedBarrier<'k>, Val<'k, ty::Smem>),
+    ) -> (Vec<Val<'k, S>>, Val<'k, ty::Bool>) {
+        let b = self.b;
+        let leads = (b.special(Special::Thread) % WARPGROUP_THREADS).eq(0);
+        self.contribute_by(segment, sums, |arrive| {
+            // The barrier before orders the stores of all threads before the arrival, and that
+            // behind it orders the arrival before their loads.
+            barrier.sync();
+            b.if_(leads, || b.store_shared(word, [arrive().select::<ty::U32>(1, 0)]));
+            barrier.sync();
+            let [last] = b.load_shared::<ty::U32, 1>(word);
+            last.warp_uniform().ne(0)
+        })
+    }
+
+    /// Stores the sums, lets `count` call its argument, which counts an arrival and says whether it
+    /// is the last, and adds up the sums of all if `count` returns true.
+    fn contribute_by<S: Sum>(
+        &self,
+        segment: &Segment<'k>,
+        sums: &[Val<'k, S>],
+        count: impl FnOnce(&dyn Fn() -> Val<'k, ty::Bool>) -> Val<'k, ty::Bool>,
+    ) -> (Vec<Val<'k, S>>, Val<'k, ty::Bool>) {
         let (b, scheduler, bytes) = (self.b, &self.scheduler, self.element_bytes);
         let thread = b.special(Special::Thread) - WARPGROUP_THREADS;
         let rank = scheduler.rank();
@@ -123,8 +157,11 @@ impl<'k> ThreadFixup<'k> {
         let counter = (counter * self.threads + thread) * COUNTER_BYTES;
         let counter = self.workspace.byte_offset(counter);
         let end = contributors.count - 1;
-        let arrived = b.atomic(AtomicOp::Inc, counter, end, Order::AcquireRelease, Scope::Gpu);
-        let last = arrived.eq(end);
+        let arrive = || {
+            let arrived = b.atomic(AtomicOp::Inc, counter, end, Order::AcquireRelease, Scope::Gpu);
+            arrived.eq(end)
+        };
+        let last = count(&arrive);
 
         let values: Vec<usize> = (0..sums.len()).collect();
         let add_up = || {

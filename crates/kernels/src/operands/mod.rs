@@ -25,7 +25,7 @@ use crate::spec::{Cluster, Loader, Spec};
 use crate::tiles::operand::{BoxPlace, StageTile};
 
 /// Alignment of operand tiles in bytes. It is the period of the 128-byte swizzle.
-const OPERAND_ALIGN: u32 = 1024;
+pub(crate) const OPERAND_ALIGN: u32 = 1024;
 
 /// Warps of the producer's warpgroup, all of which load if threads do.
 const LOADING_WARPS: u32 = WARPGROUP_WARPS;

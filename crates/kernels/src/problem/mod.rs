@@ -100,10 +100,131 @@ pub(crate) struct Problem<'k, R> {
 }
 
 impl<'k, R: Compute> Problem<'k, R> {
+    /// Declares the parameters of a problem whose kernel has an output of its own. It has no C and
+    /// no D.
+    pub(crate) fn of_operands(params: &Params<'k, Quantity>, spec: &Spec, boxes: &Boxes) -> Self {
+        let b = params.b;
+        let maps = with_policies(params, spec, operand_maps(params, spec, boxes));
+        let extents = [Quantity::Rows, Quantity::Columns].map(|extent| params.scalar(extent));
+        Problem {
+            operands: operands(params, spec, maps, extents),
+            c: OutputMatrix::by_map(b, None),
+            d: OutputMatrix::by_map(b, None),
+            extents,
+            factors: [R::zero(b); 2],
+            parameters: vec![],
+            bias: None,
+            by_threads: b.constant(false),
+        }
+    }
+
+    /// Declares the parameters of C, D and the epilogue for a problem that has none yet, and
+    /// returns the whole problem with its scales.
+    pub(crate) fn with_output(
+        self,
+        params: &Params<'k, Quantity>,
+        spec: &Spec,
+        boxes: TensorMapSpec,
+    ) -> (Self, Option<Scales<'k>>) {
+        let output = |matrix| OutputMatrix::declare(params, matrix, Some(boxes.clone()));
+        let (c, mut d) = (output(Matrix::C), output(Matrix::D));
+        d.map = d.map.map(|map| map.with_policy(policy(params, Matrix::D)));
+        let by_threads = flag(params, Quantity::StoredByThreads);
+        let EpilogueParameters { factors, scales, bias, parameters } =
+            EpilogueParameters::declare(params, spec, self.extents, &self.operands);
+        (Problem { c, d, factors, parameters, bias, by_threads, ..self }, scales)
+    }
+
     /// Whether C is read.
     pub(crate) fn reads_c(&self, b: &'k KernelBuilder) -> Val<'k, ty::Bool> {
         self.factors[1].ne(R::zero(b))
     }
+}
+
+/// Declares the tensor maps of the operands that TMA loads.
+fn operand_maps<'k>(
+    params: &Params<'k, Quantity>,
+    spec: &Spec,
+    boxes: &Boxes,
+) -> Vec<Option<BatchMap<'k>>> {
+    let map = |(index, (matrix, side)): (usize, (Matrix, Side))| {
+        let by_tma = spec.loader(side) == Loader::Tma;
+        let boxes = boxes.operands.get(index).filter(|_| by_tma)?;
+        Some(BatchMap::declare(params, matrix, boxes.clone()))
+    };
+    spec.stage_operands().into_iter().enumerate().map(map).collect()
+}
+
+/// Declares the L2 policy of a matrix.
+fn policy<'k>(params: &Params<'k, Quantity>, matrix: Matrix) -> Val<'k, ty::U64> {
+    params.scalar(Quantity::Policy(matrix))
+}
+
+/// Declares the L2 policies of the operands that TMA loads.
+fn with_policies<'k>(
+    params: &Params<'k, Quantity>,
+    spec: &Spec,
+    maps: Vec<Option<BatchMap<'k>>>,
+) -> Vec<Option<BatchMap<'k>>> {
+    let with_policy = |(map, (matrix, _)): (Option<BatchMap<'k>>, (Matrix, Side))| {
+        map.map(|map| map.with_policy(policy(params, matrix)))
+    };
+    maps.into_iter().zip(spec.stage_operands()).map(with_policy).collect()
+}
+
+/// Declares the operands that threads load, and returns all operands.
+fn operands<'k>(
+    params: &Params<'k, Quantity>,
+    spec: &Spec,
+    maps: Vec<Option<BatchMap<'k>>>,
+    extents: [Val<'k, ty::U32>; 2],
+) -> Vec<OperandMatrix<'k>> {
+    let depth = maps.iter().any(Option::is_none).then(|| params.scalar(Quantity::Depth));
+    let mut list = vec![];
+    for (map, (matrix, side)) in maps.into_iter().zip(spec.stage_operands()) {
+        list.extend(map.map(OperandMatrix::Map).or_else(|| {
+            let (extent, major) = match side {
+                Side::M => (extents[0], spec.a_major),
+                Side::N => (extents[1], spec.b_major),
+            };
+            let matrix = MemoryMatrix::declare(params, matrix, major, [extent, depth?]);
+            Some(OperandMatrix::Memory(matrix))
+        }));
+    }
+    list
+}
+
+/// The numbers and vectors of a launched kernel's epilogue.
+struct EpilogueParameters<'k, R> {
+    factors: [Val<'k, R>; 2],
+    scales: Option<Scales<'k>>,
+    bias: Option<Vector<'k>>,
+    parameters: Vec<Val<'k, R>>,
+}
+
+impl<'k, R: Compute> EpilogueParameters<'k, R> {
+    fn declare(
+        params: &Params<'k, Quantity>,
+        spec: &Spec,
+        extents: [Val<'k, ty::U32>; 2],
+        operands: &[OperandMatrix<'k>],
+    ) -> Self {
+        let factors = [Quantity::Alpha, Quantity::Beta].map(|factor| R::factor(params, factor));
+        let scales = spec.scaled.then(|| Scales::declare(params, extents, operands));
+        let bias = spec.epilogue.bias().map(|along| Vector {
+            address: params.scalar(Quantity::Bias),
+            length: if along == BiasAlong::N { extents[1] } else { extents[0] },
+        });
+        let parameters = spec.epilogue.parameters().len();
+        let parameter = |place| R::factor(params, Quantity::Parameter(place));
+        let parameters = (0..parameters).map(parameter).collect();
+        EpilogueParameters { factors, scales, bias, parameters }
+    }
+}
+
+/// Whether a flag among the parameters is set.
+fn flag<'k>(params: &Params<'k, Quantity>, quantity: Quantity) -> Val<'k, ty::Bool> {
+    params.scalar::<ty::U32>(quantity).ne(0)
 }
 
 /// The parameters of a launched kernel.
@@ -123,51 +244,21 @@ impl<'k, R: Compute> LaunchParameters<'k, R> {
     /// Declares the parameters.
     pub(crate) fn declare(params: &Params<'k, Quantity>, spec: &Spec, boxes: &Boxes) -> Self {
         let b = params.b;
-        let operands = spec.stage_operands();
-        let map = |(index, (matrix, side)): (usize, &(Matrix, Side))| {
-            let by_tma = spec.loader(*side) == Loader::Tma;
-            let boxes = boxes.operands.get(index).filter(|_| by_tma)?;
-            Some(BatchMap::declare(params, *matrix, boxes.clone()))
-        };
-        let maps: Vec<Option<BatchMap<'k>>> = operands.iter().enumerate().map(map).collect();
+        let maps = operand_maps(params, spec, boxes);
         let output = |matrix| OutputMatrix::declare(params, matrix, boxes.output.clone());
         let (c, mut d) = (output(Matrix::C), output(Matrix::D));
-        let policy = |matrix| params.scalar::<ty::U64>(Quantity::Policy(matrix));
-        let with_policy = |(map, (matrix, _)): (Option<BatchMap<'k>>, &(Matrix, Side))| {
-            map.map(|map| map.with_policy(policy(*matrix)))
-        };
-        let maps: Vec<_> = maps.into_iter().zip(&operands).map(with_policy).collect();
-        d.map = d.map.map(|map| map.with_policy(policy(Matrix::D)));
+        let maps = with_policies(params, spec, maps);
+        d.map = d.map.map(|map| map.with_policy(policy(params, Matrix::D)));
         let extents = [Quantity::Rows, Quantity::Columns].map(|extent| params.scalar(extent));
-        let depth = maps.iter().any(Option::is_none).then(|| params.scalar(Quantity::Depth));
-        let mut list = vec![];
-        for (map, (matrix, side)) in maps.into_iter().zip(operands) {
-            list.extend(map.map(OperandMatrix::Map).or_else(|| {
-                let (extent, major) = match side {
-                    Side::M => (extents[0], spec.a_major),
-                    Side::N => (extents[1], spec.b_major),
-                };
-                let matrix = MemoryMatrix::declare(params, matrix, major, [extent, depth?]);
-                Some(OperandMatrix::Memory(matrix))
-            }));
-        }
-        let operands = list;
+        let operands = operands(params, spec, maps, extents);
         let scheduler = Scheduler::declare(params, spec);
         let workspace = params.scalar(Quantity::Workspace);
-        let flag = |quantity| params.scalar::<ty::U32>(quantity).ne(0);
         let (unordered, by_threads) = match boxes.output {
-            Some(_) => (flag(Quantity::Unordered), flag(Quantity::StoredByThreads)),
+            Some(_) => (flag(params, Quantity::Unordered), flag(params, Quantity::StoredByThreads)),
             None => (b.constant(false), b.constant(false)),
         };
-        let factors = [Quantity::Alpha, Quantity::Beta].map(|factor| R::factor(params, factor));
-        let scales = spec.scaled.then(|| Scales::declare(params, extents, &operands));
-        let bias = spec.epilogue.bias().map(|along| Vector {
-            address: params.scalar(Quantity::Bias),
-            length: if along == BiasAlong::N { extents[1] } else { extents[0] },
-        });
-        let parameters = spec.epilogue.parameters().len();
-        let parameter = |place| R::factor(params, Quantity::Parameter(place));
-        let parameters = (0..parameters).map(parameter).collect();
+        let EpilogueParameters { factors, scales, bias, parameters } =
+            EpilogueParameters::declare(params, spec, extents, &operands);
         let problem = Problem { operands, c, d, extents, factors, parameters, bias, by_threads };
         LaunchParameters { problem, scheduler, workspace, unordered, scales }
     }

@@ -57,7 +57,7 @@ impl<'k> StagedOutput<'k> {
         Ok(StagedOutput {
             b,
             spec: *spec,
-            addresses: Addresses::new(&staging, spec, &sums)?,
+            addresses: Addresses::new(&staging, &sums)?,
             sums,
             graph: Graph::of(spec),
             scales,

@@ -180,7 +180,6 @@ impl<'k, R: StagedResult> Store<'_, 'k, R> {
             b,
             addresses: &output.addresses,
             staging,
-            element: output.spec.output,
             buffer: place.buffer,
             thread: warpgroup.thread,
             free_registers: registers.budget.consumer.saturating_sub(registers.accumulators),

@@ -14,7 +14,6 @@ use pgemm_ir::{Element, KernelBuilder, Val, ty};
 use super::vector::Unpacked;
 use crate::layout::{SwizzledOffset, evaluate, swizzled};
 use crate::mainloop::wgmma::SumsLayout;
-use crate::spec::Spec;
 use crate::tiles::staging::{OutputMajor, Staging};
 
 /// Thread → (row, column) of the line whose address the thread passes to `stmatrix`. The pair is
@@ -45,17 +44,13 @@ pub(crate) struct Addresses {
 }
 
 impl Addresses {
-    /// The addresses for the results of a spec. A thread holds the sums that `sums` describes.
+    /// The addresses in a staging tile. A thread holds the sums that `sums` describes.
     ///
     /// # Errors
     /// The layout algebra refuses the staging tile.
-    pub(crate) fn new(
-        staging: &Staging,
-        spec: &Spec,
-        sums: &SumsLayout,
-    ) -> Result<Self, CuteError> {
+    pub(crate) fn new(staging: &Staging, sums: &SumsLayout) -> Result<Self, CuteError> {
         let tile = staging.layout()?;
-        let elements = match (spec.output.bytes(), spec.d_major) {
+        let elements = match (staging.element().bytes(), staging.major()) {
             (2, OutputMajor::N) => Layout::parse(MATRIX_ROWS)?,
             (2, OutputMajor::M) => Layout::parse(MATRIX_COLUMNS)?,
             _ => sums.threads()?,
@@ -69,19 +64,17 @@ impl Addresses {
 
 /// The state for writing one staging tile.
 pub(crate) struct Writer<'w, 'k> {
-    pub(super) b: &'k KernelBuilder,
-    pub(super) addresses: &'w Addresses,
-    pub(super) staging: &'w Staging,
-    /// The type of D.
-    pub(super) element: Element,
+    pub(crate) b: &'k KernelBuilder,
+    pub(crate) addresses: &'w Addresses,
+    pub(crate) staging: &'w Staging,
     /// The staging buffer.
-    pub(super) buffer: Val<'k, ty::Smem>,
+    pub(crate) buffer: Val<'k, ty::Smem>,
     /// Index of the thread in the warpgroup.
-    pub(super) thread: Val<'k, ty::U32>,
+    pub(crate) thread: Val<'k, ty::U32>,
     /// Registers of a thread that do not hold sums.
-    pub(super) free_registers: u32,
+    pub(crate) free_registers: u32,
     /// Whether C lies in the buffer and is added.
-    pub(super) reads_c: ReadsC<'k>,
+    pub(crate) reads_c: ReadsC<'k>,
 }
 
 /// When C is added to the results.
@@ -114,7 +107,7 @@ pub(crate) trait StagedResult: Unpacked {
 
 impl StagedResult for ty::F32 {
     fn write<'k>(writer: &Writer<'_, 'k>, quads: &impl Quads<'k, Self>) {
-        match writer.element.bytes() {
+        match writer.staging.element().bytes() {
             4 => writer.write_words(quads),
             2 => writer.write_matrices(quads),
             _ => writer.write_bytes(quads),
@@ -132,7 +125,7 @@ impl<'k> Writer<'_, 'k> {
     /// Swizzled byte offset of the first element that the thread writes.
     fn first(&self) -> Val<'k, ty::U32> {
         let element = evaluate(&self.addresses.threads, self.thread);
-        swizzled(element * self.element.bytes(), self.staging.swizzle())
+        swizzled(element * self.element().bytes(), self.staging.swizzle())
     }
 
     /// The address of the element `row` rows and `column` columns after the thread's first element,
@@ -140,8 +133,12 @@ impl<'k> Writer<'_, 'k> {
     fn address(&self, first: Val<'k, ty::U32>, row: u32, column: u32) -> Val<'k, ty::Smem> {
         let layout = &self.addresses.tile;
         let strides = [0, 1].map(|mode| layout.stride().modes()[mode].leaves()[0] as u32);
-        let bytes = (row * strides[0] + column * strides[1]) * self.element.bytes();
+        let bytes = (row * strides[0] + column * strides[1]) * self.element().bytes();
         self.buffer.offset(SwizzledOffset::new(bytes, self.staging.swizzle()).plus(first))
+    }
+
+    fn element(&self) -> Element {
+        self.staging.element()
     }
 
     fn groups(&self) -> u32 {
@@ -249,14 +246,14 @@ impl<'k> Writer<'_, 'k> {
                     _ => b.load_matrix::<2>(*address, columns_are_lines).to_vec(),
                 };
                 let quad = |rows: &[Val<'k, ty::B32>; 2]| {
-                    let [[c0, c1], [c2, c3]] = rows.map(|row| row.unpack(self.element));
+                    let [[c0, c1], [c2, c3]] = rows.map(|row| row.unpack(self.element()));
                     [c0, c1, c2, c3]
                 };
                 rows.as_chunks().0.iter().map(quad).collect::<Vec<_>>()
             };
             let results = self.results(quads, start..end, || parts.iter().flat_map(load).collect());
             let pack = |[r0, r1, r2, r3]: [Val<'k, ty::F32>; 4]| {
-                [r0.pack(r1, self.element), r2.pack(r3, self.element)]
+                [r0.pack(r1, self.element()), r2.pack(r3, self.element())]
             };
             let mut packed = results.into_iter().map(pack);
             for (_, address) in parts {
@@ -292,7 +289,7 @@ impl<'k> Writer<'_, 'k> {
                     byte(0) | (byte(1) << 8)
                 }
             };
-            pair.as_b32().unpack(self.element)
+            pair.as_b32().unpack(self.element())
         };
         let load_quad = |rows: &[Vec<Val<'k, ty::Smem>>; 2]| {
             let [[c0, c1], [c2, c3]] = [0, 1].map(|row| load(&rows[row]));
@@ -303,7 +300,7 @@ impl<'k> Writer<'_, 'k> {
             let results = self.results(quads, groups, || places.iter().map(load_quad).collect());
             for (rows, [r0, r1, r2, r3]) in places.iter().zip(results) {
                 for (addresses, [low, high]) in rows.iter().zip([[r0, r1], [r2, r3]]) {
-                    let pair = low.pack(high, self.element).bits();
+                    let pair = low.pack(high, self.element()).bits();
                     match addresses[..] {
                         [both] => b.store_narrow_shared(both, 2, pair),
                         _ => {

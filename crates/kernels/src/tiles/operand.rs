@@ -60,6 +60,11 @@ impl OperandTile {
         self.element
     }
 
+    /// The dimension in which it is contiguous.
+    pub(crate) fn major(&self) -> OperandMajor {
+        self.major
+    }
+
     /// Depth in elements.
     pub fn k(&self) -> u32 {
         self.k

@@ -140,6 +140,11 @@ impl Staging {
         self.buffers
     }
 
+    /// The type of its elements.
+    pub fn element(&self) -> Element {
+        self.element
+    }
+
     /// The dimension along which its lines run.
     pub fn major(&self) -> OutputMajor {
         self.major

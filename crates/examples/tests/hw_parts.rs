@@ -1,0 +1,277 @@
+//! The examples that consist of parts of the library, on a GPU: right, and how fast. Without a
+//! Hopper GPU each test says `SKIPPED` and passes; with `PGEMM_REQUIRE_GPU=1` that is a failure.
+
+use std::time::Duration;
+
+use half::bf16;
+use persistent_gemm::driver::{Device, Event, Stream, Timing};
+use persistent_gemm::program::DeviceArray;
+use persistent_gemm::{Config, Dtype, Gemm, Major, Pointers, Problem};
+use pgemm_examples::dual_gemm::{DualGemm, DualProblem};
+use pgemm_examples::row_maxima::{MaximaProblem, RowMaxima};
+
+/// Launches that are timed together.
+const LAUNCHES: u32 = 10;
+/// How long a test waits for its launches.
+const LIMIT: Duration = Duration::from_secs(20);
+
+fn device(test: &str) -> Option<Device> {
+    match Device::new(0) {
+        Ok(device) => Some(device),
+        Err(error) if std::env::var_os("PGEMM_REQUIRE_GPU").is_some_and(|value| value == "1") => {
+            panic!("{test} needs a Hopper GPU: {error}")
+        }
+        Err(error) => {
+            eprintln!("SKIPPED: {test}: {error}");
+            None
+        }
+    }
+}
+
+/// Numbers between -1/8 and 1/8, so that sums of some thousand products are about 1.
+fn numbers(count: usize, seed: u32) -> Vec<bf16> {
+    let number = |i: usize| {
+        let bits = (i as u32 ^ seed).wrapping_mul(0x9e37_79b9) ^ (i >> 12) as u32;
+        bf16::from_f32((bits.wrapping_mul(0x85eb_ca6b) >> 16) as f32 / 262_144.0 - 0.125)
+    };
+    (0..count).map(number).collect()
+}
+
+/// The product of two rows in binary64, and that of their absolute values.
+fn product(x: &[bf16], y: &[bf16]) -> [f64; 2] {
+    let products = x.iter().zip(y).map(|(x, y)| x.to_f64() * y.to_f64());
+    products.fold([0.0; 2], |[sum, size], product| [sum + product, size + product.abs()])
+}
+
+/// The error of a sum of so many products in binary32: each product is added with an error of at
+/// most 2⁻²² of the sum's size.
+fn error_of_sum(products: usize, size: f64) -> f64 {
+    products as f64 * size / f64::from(1 << 22)
+}
+
+/// Median seconds of each of two calls that are timed in turn.
+fn compare(stream: &Stream, calls: [&dyn Fn(); 2]) -> [f64; 2] {
+    let time = |call: &dyn Fn()| {
+        let [start, end] = [(); 2].map(|()| Event::new(stream.device(), Timing::Enabled).unwrap());
+        call();
+        start.record(stream.as_ref()).unwrap();
+        (0..LAUNCHES).for_each(|_| call());
+        end.record(stream.as_ref()).unwrap();
+        stream.as_ref().synchronize_within(LIMIT).unwrap();
+        f64::from(end.elapsed_ms(&start).unwrap()) / 1e3 / f64::from(LAUNCHES)
+    };
+    let mut seconds = [vec![], vec![]];
+    for _ in 0..5 {
+        for (call, seconds) in calls.iter().zip(&mut seconds) {
+            seconds.push(time(call));
+        }
+    }
+    seconds.map(|mut seconds| {
+        seconds.sort_by(f64::total_cmp);
+        seconds[seconds.len() / 2]
+    })
+}
+
+#[test]
+fn dual_gemms_are_as_fast_as_two_products() {
+    let Some(device) = device("dual_gemms_are_as_fast_as_two_products") else { return };
+    let stream = Stream::new(&device).unwrap();
+    let [tokens, hidden, model] = [4096usize, 14336, 4096];
+    let (x, gate) = (numbers(tokens * model, 1), numbers(hidden * model, 2));
+    let up = numbers(hidden * model, 3);
+    let upload =
+        |values: &[bf16]| DeviceArray::from_slice(&device, values, stream.as_ref()).unwrap();
+    let (on_x, on_gate, on_up) = (upload(&x), upload(&gate), upload(&up));
+    let [out, other] =
+        [(); 2].map(|()| DeviceArray::<bf16>::new(&device, tokens * hidden).unwrap());
+    let problem = DualProblem {
+        x: on_x.address(),
+        weights: [on_gate.address(), on_up.address()],
+        out: out.address(),
+        tokens: tokens as u32,
+        hidden: hidden as u32,
+        model: model as u32,
+    };
+    let kernel = DualGemm::new().unwrap();
+    let loaded = kernel.program.load(&device).unwrap();
+    let sms = device.properties().sm_count;
+    let (grid, arguments) = kernel.launch(&problem, sms, loaded.arguments()).unwrap();
+    let launch = loaded.prepare(grid, &arguments).unwrap();
+    // SAFETY: the arrays have the extents of the problem and outlive the launches.
+    let dual = || unsafe { launch.enqueue(stream.as_ref()).unwrap() };
+    dual();
+    stream.as_ref().synchronize_within(LIMIT).unwrap();
+    let found = out.to_vec(stream.as_ref()).unwrap();
+    for row in (0..tokens).step_by(409).chain([tokens - 1]) {
+        for column in (row % 61..hidden).step_by(61).chain([hidden - 1]) {
+            let line = |matrix: &'_ [bf16], at: usize| matrix[at * model..][..model].to_vec();
+            let x = line(&x, row);
+            let [gate, gate_size] = product(&x, &line(&gate, column));
+            let [up, up_size] = product(&x, &line(&up, column));
+            let silu = gate / (1.0 + (-gate).exp());
+            let [gate_error, up_error] = [gate_size, up_size].map(|size| error_of_sum(model, size));
+            // The derivative of silu is at most 1.1. The result is rounded by at most 2⁻⁹, and all
+            // that is rounded before is less than that again.
+            let bound = 1.1 * gate_error * (up.abs() + up_error)
+                + silu.abs() * up_error
+                + (silu * up).abs() / 256.0;
+            let found = found[row * hidden + column].to_f64();
+            let error = (found - silu * up).abs();
+            assert!(error <= bound, "{row}, {column}: {found} instead of {}", silu * up);
+        }
+    }
+
+    let gemm = Gemm::create(&device, Config::new(Dtype::Bf16)).unwrap();
+    let plain = Problem::new(tokens, hidden, model, Major::K, Major::K);
+    let products = || {
+        for (weights, d) in [(&on_gate, &other), (&on_up, &out)] {
+            let pointers = Pointers::new(on_x.address(), weights.address(), 0, d.address());
+            // SAFETY: as above.
+            unsafe { gemm.run_at(&plain, &pointers, stream.as_ref()).unwrap() };
+        }
+    };
+    let [dual, products] = compare(&stream, [&dual, &products]);
+    let operations = 4.0 * (tokens * hidden * model) as f64;
+    eprintln!(
+        "dual GEMM {tokens}×{hidden}×{model}: {:.0} µs, {:.0} TFLOP/s; two products of the library, \
+         whose silu and product are still to be computed: {:.0} µs, {:.0} TFLOP/s; ratio {:.3}",
+        dual * 1e6,
+        operations / dual / 1e12,
+        products * 1e6,
+        operations / products / 1e12,
+        products / dual
+    );
+}
+
+/// Rows whose largest elements are compared, and the comparison. The largest element may differ by
+/// the error of a sum, and its column is one whose element is as large up to twice that error.
+fn check_maxima(
+    kernel: &RowMaxima,
+    [a, b]: [&[bf16]; 2],
+    [columns, depth]: [usize; 2],
+    rows: impl Iterator<Item = usize>,
+    (values, indices): (&[f32], &[u32]),
+) {
+    let tile = kernel.tile_columns() as usize;
+    let candidates = kernel.candidates(columns as u32) as usize;
+    for row in rows {
+        let a = &a[row * depth..][..depth];
+        for number in (row % 7..candidates).step_by(29).chain([candidates - 1]) {
+            let part = number * tile..columns.min((number + 1) * tile);
+            let line = |column: usize| product(a, &b[column * depth..][..depth]);
+            let sums: Vec<[f64; 2]> = part.clone().map(line).collect();
+            let bound = sums.iter().map(|[_, size]| error_of_sum(depth, *size)).fold(0.0, f64::max);
+            let largest = sums.iter().map(|[sum, _]| *sum).fold(f64::MIN, f64::max);
+            let at = row * candidates + number;
+            let (value, column) = (f64::from(values[at]), indices[at] as usize);
+            assert!((value - largest).abs() <= bound, "row {row}, tile {number}: {value}");
+            assert!(part.contains(&column), "row {row}, tile {number}: column {column}");
+            let there = sums[column - part.start][0];
+            assert!(there >= largest - 2.0 * bound, "row {row}, tile {number}: column {column}");
+        }
+    }
+}
+
+#[test]
+fn largest_elements_of_rows_need_no_product_in_memory() {
+    let Some(device) = device("largest_elements_of_rows_need_no_product_in_memory") else { return };
+    let stream = Stream::new(&device).unwrap();
+    // The logits of a batch of tokens.
+    let [rows, columns, depth] = [4096usize, 32000, 4096];
+    let (a, b) = (numbers(rows * depth, 4), numbers(columns * depth, 5));
+    let upload =
+        |values: &[bf16]| DeviceArray::from_slice(&device, values, stream.as_ref()).unwrap();
+    let (on_a, on_b) = (upload(&a), upload(&b));
+    let d = DeviceArray::<bf16>::new(&device, rows * columns).unwrap();
+    let kernel = RowMaxima::new(RowMaxima::WIDE, false).unwrap();
+    let candidates = rows * kernel.candidates(columns as u32) as usize;
+    let values = DeviceArray::<f32>::new(&device, candidates).unwrap();
+    let indices = DeviceArray::<u32>::new(&device, candidates).unwrap();
+    let problem = MaximaProblem {
+        a: on_a.address(),
+        b: on_b.address(),
+        values: values.address(),
+        indices: indices.address(),
+        rows: rows as u32,
+        columns: columns as u32,
+        depth: depth as u32,
+        ..MaximaProblem::default()
+    };
+    let loaded = kernel.program.load(&device).unwrap();
+    let sms = device.properties().sm_count;
+    let (grid, arguments) = kernel.launch(&problem, sms, loaded.arguments()).unwrap();
+    let launch = loaded.prepare(grid, &arguments).unwrap();
+    // SAFETY: the arrays have the extents of the problem and outlive the launches.
+    let maxima = || unsafe { launch.enqueue(stream.as_ref()).unwrap() };
+    maxima();
+    stream.as_ref().synchronize_within(LIMIT).unwrap();
+    let found = values.to_vec(stream.as_ref()).unwrap();
+    let places = indices.to_vec(stream.as_ref()).unwrap();
+    let sample = (0..rows).step_by(331).chain([rows - 1]);
+    check_maxima(&kernel, [&a, &b], [columns, depth], sample, (&found, &places));
+
+    let gemm = Gemm::create(&device, Config::new(Dtype::Bf16)).unwrap();
+    let plain = Problem::new(rows, columns, depth, Major::K, Major::K);
+    let pointers = Pointers::new(on_a.address(), on_b.address(), 0, d.address());
+    // SAFETY: as above.
+    let product = || unsafe { gemm.run_at(&plain, &pointers, stream.as_ref()).unwrap() };
+    let [maxima, product] = compare(&stream, [&maxima, &product]);
+    let operations = 2.0 * (rows * columns * depth) as f64;
+    eprintln!(
+        "largest elements of {rows}×{columns}×{depth}: {:.0} µs, {:.0} TFLOP/s; the product alone: \
+         {:.0} µs, {:.0} TFLOP/s; ratio {:.3}",
+        maxima * 1e6,
+        operations / maxima / 1e12,
+        product * 1e6,
+        operations / product / 1e12,
+        product / maxima
+    );
+}
+
+#[test]
+fn largest_elements_of_rows_whose_tiles_are_split() {
+    let Some(device) = device("largest_elements_of_rows_whose_tiles_are_split") else { return };
+    let stream = Stream::new(&device).unwrap();
+    let [rows, columns, depth] = [256usize, 512, 8192];
+    let (a, b) = (numbers(rows * depth, 6), numbers(columns * depth, 7));
+    let upload =
+        |values: &[bf16]| DeviceArray::from_slice(&device, values, stream.as_ref()).unwrap();
+    let (on_a, on_b) = (upload(&a), upload(&b));
+    let kernel = RowMaxima::new(RowMaxima::SPLIT, true).unwrap();
+    let candidates = rows * kernel.candidates(columns as u32) as usize;
+    let values = DeviceArray::<f32>::new(&device, candidates).unwrap();
+    let indices = DeviceArray::<u32>::new(&device, candidates).unwrap();
+    let problem = MaximaProblem {
+        a: on_a.address(),
+        b: on_b.address(),
+        values: values.address(),
+        indices: indices.address(),
+        rows: rows as u32,
+        columns: columns as u32,
+        depth: depth as u32,
+        // All 16 tiles, seven workers for each two of them.
+        split: [16, 56],
+        workspace: 0,
+    };
+    let bytes = kernel.workspace(&problem).bytes as usize;
+    let workspace = DeviceArray::<u8>::zeroed(&device, bytes, stream.as_ref()).unwrap();
+    let problem = MaximaProblem { workspace: workspace.address(), ..problem };
+    let loaded = kernel.program.load(&device).unwrap();
+    let sms = device.properties().sm_count;
+    let (grid, arguments) = kernel.launch(&problem, sms, loaded.arguments()).unwrap();
+    let launch = loaded.prepare(grid, &arguments).unwrap();
+    let mut first = None;
+    for _ in 0..20 {
+        // SAFETY: the arrays have the extents of the problem and outlive the launch.
+        unsafe { launch.enqueue(stream.as_ref()).unwrap() };
+        stream.as_ref().synchronize_within(LIMIT).unwrap();
+        let found =
+            (values.to_vec(stream.as_ref()).unwrap(), indices.to_vec(stream.as_ref()).unwrap());
+        // The order of the sums does not depend on who comes first.
+        let first = first.get_or_insert_with(|| found.clone());
+        assert_eq!(*first, found);
+    }
+    let (values, indices) = first.unwrap();
+    let extents = [columns, depth];
+    check_maxima(&kernel, [&a, &b], extents, (0..rows).step_by(5), (&values, &indices));
+}
