@@ -4,12 +4,14 @@
 //! scores of the next tile while it takes the exponentials of this one.
 
 use persistent_gemm::Result;
-use persistent_gemm::language::ty::{B32, F32, S32, Smem, U32};
+use persistent_gemm::language::ty::{B32, F32, S32, U32};
 use persistent_gemm::language::{
-    Accumulators, DescriptorLayout, Element, FragmentOfA, KernelBuilder, MmaAtom, MmaQueue,
-    NamedBarrier, Occupancy, OperandMajor, ReadSlot, RegionKind, Release, Retired, Ring,
-    RingCursor, RunningAccumulators, SmemRequest, Special, SwizzleMode, TensorMap, TensorMapSpec,
-    Type, Val, carried, ty,
+    Accumulators, Element, FragmentOfA, KernelBuilder, MmaAtom, MmaQueue, NamedBarrier, Occupancy,
+    OperandMajor, ReadSlot, Release, Retired, Ring, RingCursor, RunningAccumulators, Special,
+    TensorMap, Type, Val, carried, ty,
+};
+use persistent_gemm::parts::{
+    MmaOperand, OperandTiles, OutputMajor, Staging, StagingTile, multiply,
 };
 use persistent_gemm::program::Program;
 
@@ -31,11 +33,8 @@ pub struct Attention {
 const STAGES: u32 = 2;
 /// Rows of a wgmma.
 const ROWS: u32 = MmaAtom::M;
-/// A tile is stored in parts of so many columns, which are the 128 bytes of a swizzled row.
+/// Outputs are stored in parts of so many columns, which are the 128 bytes of a swizzled row.
 const PART: u32 = 64;
-const PART_ROW: u32 = 2 * PART;
-/// Rows that a swizzle pattern repeats after, in bytes.
-const PATTERN: u32 = 8 * PART_ROW;
 
 impl Attention {
     /// Tiles that were the fastest on an H200.
@@ -47,11 +46,6 @@ impl Attention {
     /// Queries of a CTA.
     pub fn queries(&self) -> u32 {
         self.warpgroups * ROWS
-    }
-
-    /// Bytes of a tile of keys or of values.
-    fn kv_bytes(&self) -> u32 {
-        self.keys * self.head_dim * 2
     }
 
     /// The grid for so many queries in each of `heads` heads of each sequence of a batch.
@@ -84,7 +78,7 @@ impl Attention {
         );
         let causal = if self.causal { "_causal" } else { "" };
         let b = KernelBuilder::new(format!("attention_{}{causal}", self.head_dim), 1);
-        Parts::declare(&b, *self).build();
+        Parts::declare(&b, *self)?.build();
         Program::new(b.finish()?)
     }
 }
@@ -102,9 +96,10 @@ struct Parts<'k> {
     keys: Val<'k, U32>,
     heads_per_kv: Val<'k, U32>,
     scale: Val<'k, F32>,
-    q_tile: Val<'k, Smem>,
-    k_tiles: Val<'k, Smem>,
-    v_tiles: Val<'k, Smem>,
+    q_tile: OperandTiles<'k>,
+    k_tiles: OperandTiles<'k>,
+    v_tiles: OperandTiles<'k>,
+    o_tile: StagingTile,
     /// A ring of one stage, which is filled once.
     q_ring: Ring,
     k_ring: Ring,
@@ -121,36 +116,38 @@ struct Tiles<'k> {
 }
 
 impl<'k> Parts<'k> {
-    fn declare(b: &'k KernelBuilder, spec: Attention) -> Self {
-        let map = |name, rows| {
-            let (element, swizzle) = (Element::Bf16, SwizzleMode::B128);
-            let box_extents = vec![PART, rows, 1, 1];
-            b.tensor_map(name, TensorMapSpec { element, box_extents, swizzle })
+    fn declare(b: &'k KernelBuilder, spec: Attention) -> Result<Self> {
+        let tiles = |name, major, extents, stages| {
+            OperandTiles::declare(b, name, (Element::Bf16, major), extents, stages)
         };
-        let tiles = |name, rows: u32, stages| {
-            let request = SmemRequest::whole(rows * spec.head_dim * 2 * stages, PATTERN);
-            b.smem_address(b.region(name, RegionKind::Data(Element::Bf16), request))
-        };
+        let [queries, keys, dim] = [spec.queries(), spec.keys, spec.head_dim];
+        let q_tile = tiles("q_tile", OperandMajor::K, [queries, dim], 1)?;
+        let k_tiles = tiles("k_tiles", OperandMajor::K, [keys, dim], STAGES)?;
+        // Columns of values are neighbours in memory.
+        let v_tiles = tiles("v_tiles", OperandMajor::Mn, [dim, keys], STAGES)?;
+        let o_tile = Staging::new(Element::Bf16, OutputMajor::N, PART, 1, PART * ROWS * 2);
+        let o_tile = StagingTile::new(o_tile)?;
         let warps = 4 * spec.warpgroups;
-        Parts {
+        Ok(Parts {
             b,
             spec,
-            q: map("q", spec.queries()),
-            k: map("k", spec.keys),
-            v: map("v", spec.keys),
-            o: map("o", ROWS),
+            q: b.tensor_map("q", q_tile.tensor_map(2)),
+            k: b.tensor_map("k", k_tiles.tensor_map(2)),
+            v: b.tensor_map("v", v_tiles.tensor_map(2)),
+            o: b.tensor_map("o", o_tile.tensor_map(2)),
             lse: b.param("lse"),
             queries: b.param("queries"),
             keys: b.param("keys"),
             heads_per_kv: b.param("heads_per_kv"),
             scale: b.param("scale"),
-            q_tile: tiles("q_tile", spec.queries(), 1),
-            k_tiles: tiles("k_tiles", spec.keys, STAGES),
-            v_tiles: tiles("v_tiles", spec.keys, STAGES),
+            q_tile,
+            k_tiles,
+            v_tiles,
+            o_tile,
             q_ring: Ring::new(b, "q_ring", 1, warps),
             k_ring: Ring::new(b, "k_ring", STAGES, warps),
             v_ring: Ring::new(b, "v_ring", STAGES, warps),
-        }
+        })
     }
 
     fn build(&self) {
@@ -202,26 +199,21 @@ impl<'k> Parts<'k> {
         let (head, sequence) = (b.special(Special::CtaY), b.special(Special::CtaZ));
         let kv_head = head / self.heads_per_kv;
         let tiles = self.tiles();
-        let fill = |ring: &Ring, map: &TensorMap<'k>, tile: Val<'k, Smem>, rows: u32| {
-            let (ring, map) = (*ring, map.clone());
-            move |cursor: RingCursor<'k>, first: Val<'k, U32>, head: Val<'k, U32>| {
-                ring.fill(b, cursor, |stage, copies| {
-                    for part in 0..spec.head_dim / PART {
-                        let offset = stage * (rows * spec.head_dim * 2) + part * rows * PART_ROW;
-                        let column = b.constant(part * PART);
-                        copies.load(&map, tile.offset(offset), &[column, first, head, sequence]);
-                    }
-                });
-            }
-        };
-        let q = fill(&self.q_ring, &self.q, self.q_tile, spec.queries());
-        let k = fill(&self.k_ring, &self.k, self.k_tiles, spec.keys);
-        let v = fill(&self.v_ring, &self.v, self.v_tiles, spec.keys);
-        q(self.q_ring.start(b), tiles.first_query, head);
+        let none = b.constant(0);
+        let q_cursor = self.q_ring.start(b);
+        self.q_ring.fill(b, q_cursor, |stage, copies| {
+            let place = [tiles.first_query, none];
+            self.q_tile.load(copies, &self.q, stage, place, &[head, sequence]);
+        });
         b.for_carry(0, tiles.count, 1, self.k_ring.start(b), |index, cursor| {
             let first = (tiles.count - 1 - index) * spec.keys;
-            k(cursor, first, kv_head);
-            v(cursor, first, kv_head);
+            let outer = [kv_head, sequence];
+            self.k_ring.fill(b, cursor, |stage, copies| {
+                self.k_tiles.load(copies, &self.k, stage, [first, none], &outer);
+            });
+            self.v_ring.fill(b, cursor, |stage, copies| {
+                self.v_tiles.load(copies, &self.v, stage, [none, first], &outer);
+            });
             self.k_ring.advance(cursor)
         });
     }
@@ -263,7 +255,7 @@ struct Consumer<'p, 'k> {
     visible: [Val<'k, S32>; 2],
     /// The factor of the scores for powers of two.
     scale: Val<'k, F32>,
-    q: Val<'k, ty::Descriptor>,
+    q: MmaOperand<'k>,
 }
 
 carried! {
@@ -312,8 +304,7 @@ impl<'p, 'k> Consumer<'p, 'k> {
         let rows = [0, 8].map(|below| first_query + warp * 16 + (lane >> 2) + below);
         let first_column = (lane & 3) * 2;
         let visible = rows.map(|row| (parts.visible_keys(row) - first_column).as_s32());
-        let tile = parts.q_tile.offset(warpgroup * (ROWS * PART_ROW));
-        let q = b.descriptor(tile, K_MAJOR);
+        let q = parts.q_tile.part(0, warpgroup, ROWS);
         // The tile of queries stays where it is, so its stage is never released.
         parts.q_ring.wait_full(b, parts.q_ring.start(b));
         let scale = parts.scale * std::f32::consts::LOG2_E;
@@ -379,16 +370,11 @@ impl<'p, 'k> Consumer<'p, 'k> {
         scores: &RunningAccumulators,
         cursor: RingCursor<'k>,
     ) {
-        let Parts { b, spec, k_ring, .. } = *self.parts;
+        let Parts { b, k_ring, .. } = *self.parts;
         let slot = k_ring.wait_full(b, cursor);
-        let tile = self.parts.k_tiles.offset(slot.stage() * spec.kv_bytes());
-        let k = b.descriptor(tile, K_MAJOR);
+        let k = self.parts.k_tiles.operand(slot.stage());
         queue.issue(b, slot, |batch| {
-            for column in (0..spec.head_dim).step_by(16) {
-                let (part, bytes) = (column / PART * PART_ROW, column % PART * 2);
-                let q = self.q.advance(part * spec.queries() + bytes);
-                batch.on(scores).mma(0, q, k.advance(part * spec.keys + bytes), column > 0);
-            }
+            multiply(&batch.on(scores), 1, &self.q, &k, false);
         });
     }
 
@@ -399,16 +385,13 @@ impl<'p, 'k> Consumer<'p, 'k> {
         cursor: RingCursor<'k>,
         weights: Vec<[Val<'k, B32>; 4]>,
     ) {
-        let Parts { b, spec, v_ring, .. } = *self.parts;
+        let Parts { b, v_ring, .. } = *self.parts;
         let slot = v_ring.wait_full(b, cursor);
-        let tile = self.parts.v_tiles.offset(slot.stage() * spec.kv_bytes());
-        // Columns of values are neighbours in memory: the operand is MN-major.
-        let layout = DescriptorLayout { leading_bytes: spec.keys * PART_ROW, ..K_MAJOR };
-        let v = b.descriptor(tile, layout);
+        let v = self.parts.v_tiles.operand(slot.stage());
         queue.issue(b, slot, |batch| {
-            for (row, weights) in (0..).step_by(16).zip(weights) {
+            for (key, weights) in (0..).step_by(16).zip(weights) {
                 let weights = FragmentOfA::new(weights);
-                batch.on(output).mma_of_registers(0, weights, v.advance(row * PART_ROW), true);
+                batch.on(output).mma_of_registers(0, weights, v.at(0, key), true);
             }
         });
     }
@@ -497,25 +480,23 @@ impl<'p, 'k> Consumer<'p, 'k> {
         }
 
         // The queries of this warpgroup have been read, so its outputs take their place.
-        let tile = self.parts.q_tile.offset(self.warpgroup * (ROWS * PART_ROW));
-        let row = (b.special(Special::Warp) & 3) * 16 + (lane & 15);
-        let values: Vec<Val<'k, F32>> = (0..output.atom().registers())
-            .map(|index| output.get::<F32>(b, 0, index) * factors[row_of(index)])
-            .collect();
-        for (column, sixteen) in (0..).step_by(16).zip(values.chunks(8)) {
-            // The swizzle of a row of 128 bytes: 16-byte chunks change places with the row.
-            let chunk = (lane >> 4) + column % PART / 8;
-            let bytes = row * PART_ROW + (chunk ^ (row & 7)) * 16;
-            let part = column / PART * spec.queries() * PART_ROW;
-            b.store_matrix(tile.offset(bytes + part), pairs(sixteen), false);
+        let o_tile = &self.parts.o_tile;
+        for column in (0..spec.head_dim).step_by(PART as usize) {
+            o_tile.write(b, self.q.address(0, column), &|group| {
+                let first = (column / 8 + group) * 4;
+                std::array::from_fn(|i| {
+                    output.get::<F32>(b, 0, first + i as u32) * factors[row_of(i as u32)]
+                })
+            });
         }
         b.fence_proxy_async();
         b.named_barriers("stored", spec.warpgroups, 4).at(self.warpgroup).sync();
         let first_thread = (self.warpgroup + 1) * 128;
         b.if_(b.special(Special::Thread).eq(first_thread), || {
             for column in (0..spec.head_dim).step_by(PART as usize) {
-                let place = [b.constant(column), self.first_query, head, sequence];
-                self.parts.o.store(tile.offset(column * spec.queries() * 2), &place);
+                let place = [self.first_query, b.constant(column)];
+                let buffer = self.q.address(0, column);
+                o_tile.store(&self.parts.o, buffer, place, &[head, sequence]);
             }
             b.bulk_commit();
             b.bulk_wait(0);
@@ -527,10 +508,6 @@ impl<'p, 'k> Consumer<'p, 'k> {
 fn row_of(index: u32) -> usize {
     (index / 2 % 2) as usize
 }
-
-/// K-major operands in rows of 128 bytes.
-const K_MAJOR: DescriptorLayout =
-    DescriptorLayout { swizzle: SwizzleMode::B128, leading_bytes: 0, stride_bytes: PATTERN };
 
 /// Scores = Q·Kᵀ.
 fn score_atom(spec: &Attention) -> MmaAtom {

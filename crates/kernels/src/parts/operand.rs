@@ -135,7 +135,7 @@ impl<'k> OperandTiles<'k> {
             _ => self.address(stage).offset(part.into_val(self.b) * self.tile.offset(lines, 0)),
         };
         let descriptor = self.b.descriptor(address, self.tile.descriptor);
-        MmaOperand { tile: self.tile.clone(), descriptor }
+        MmaOperand { tile: self.tile.clone(), address, descriptor }
     }
 }
 
@@ -154,6 +154,7 @@ impl Tile {
 #[derive(Clone)]
 pub struct MmaOperand<'k> {
     tile: Tile,
+    address: Val<'k, ty::Smem>,
     descriptor: Val<'k, ty::Descriptor>,
 }
 
@@ -165,6 +166,15 @@ impl<'k> MmaOperand<'k> {
     #[track_caller]
     pub fn at(&self, mn: u32, k: u32) -> Val<'k, ty::Descriptor> {
         self.descriptor.advance(self.tile.offset(mn, k))
+    }
+
+    /// The address of the same element.
+    ///
+    /// # Panics
+    /// If the tile has no such element.
+    #[track_caller]
+    pub fn address(&self, mn: u32, k: u32) -> Val<'k, ty::Smem> {
+        self.address.offset(self.tile.offset(mn, k))
     }
 
     /// Elements along K.
