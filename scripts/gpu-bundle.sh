@@ -1,8 +1,8 @@
 #!/bin/sh
 # Builds everything that a GPU machine without Rust needs, and puts it into gpu-bundle/, which git
 # ignores. The bundle holds the script run.sh, which runs the tests, and files.tar.xz. In the
-# archive are the command pgemm, the hardware tests `hw`, `hw_bench` and `hw_examples` (all
-# stripped), the C library and the source of its test, and the Python wheel and its tests.
+# archive are the command pgemm, the hardware tests `hw`, `hw_bench`, `hw_examples` and `hw_parts`
+# (all stripped), the C library and the source of its test, and the Python wheel and its tests.
 #
 # Copy the folder to the GPU machine and start `gpu-bundle/run.sh` there. The script unpacks the
 # files beside itself; `run.sh unpack` does nothing else. It compiles the test of the C library,
@@ -40,6 +40,9 @@ test_binary pgemm-examples hw_parts
 strip "$bundle"/*
 mkdir "$bundle/c"
 cp crates/c/include/persistent_gemm.h crates/c/tests/gpu/hw_c.cpp "$bundle/c/"
+cp crates/c/tests/linked/program.c crates/c/tests/linked/program.cpp crates/c/tests/linked/check.h "$bundle/c/"
+mkdir -p "$bundle/crates/examples"
+cp -r crates/examples/kernels "$bundle/crates/examples/"
 cp examples/host_demo.cpp examples/resident_demo.cpp examples/batch_demo.c examples/cuda_driver.h bench/bench_gemm.cpp "$bundle/c/"
 
 # Install the library with CMake, and build the program that uses it with clang++, which GPU
@@ -98,7 +101,8 @@ processes=${PROCESSES:-16}
 catalogue=gemm::every_kernel_of_the_catalogue
 status=0
 
-# Builds and runs the test of the C library beside cuBLAS, the examples and short benchmarks.
+# Builds and runs the test of the C library beside cuBLAS, the examples, programs that launch
+# kernels in files, and short benchmarks.
 c_library() {
     toolkit=${CUDA_HOME:-/usr/local/cuda}
     compile() { # compiler, source, options
@@ -118,6 +122,12 @@ c_library() {
     compile g++ host_demo.cpp -std=c++17 && c/host_demo || failed=1
     compile g++ resident_demo.cpp -std=c++17 && c/resident_demo || failed=1
     compile gcc batch_demo.c -std=c11 -D_POSIX_C_SOURCE=200809L && c/batch_demo || failed=1
+    kernels=crates/examples/kernels
+    for source in program.c program.cpp; do
+        compiler=g++ standard=c++17
+        [ $source = program.cpp ] || compiler=gcc standard=c11
+        compile $compiler $source -std=$standard -D_POSIX_C_SOURCE=200809L && "c/program" $kernels/saxpy.kernel $kernels/transpose.kernel || failed=1
+    done
     compile g++ bench_gemm.cpp -std=c++17 || failed=1
     for dtype in bf16 tf32 fp32; do c/bench_gemm --size 4096 --dtype $dtype --seconds 1 || failed=1; done
     return $failed
@@ -202,7 +212,7 @@ python_module() {
     "$interpreter" -m zipfile -e python/persistent_gemm-*.whl python/site || return 1
     (
         cd python || exit 1
-        PGEMM_PROGRAM=$PWD/../pgemm PYTHONPATH=$PWD/site "$interpreter" -m pytest -q -ra -p no:cacheprovider test_torch.py test_device.py test_runner.py test_engine.py test_warm_up.py test_packs.py test_others.py &&
+        PGEMM_BOOK=$PWD/.. PGEMM_PROGRAM=$PWD/../pgemm PYTHONPATH=$PWD/site "$interpreter" -m pytest -q -ra -p no:cacheprovider test_program.py test_torch.py test_device.py test_runner.py test_engine.py test_warm_up.py test_packs.py test_others.py &&
             PYTHONPATH=$PWD/site "$interpreter" overhead.py
     )
 }
@@ -226,7 +236,7 @@ for module in ${*:-atlas bandwidth bench budget cases conformance driver engine 
         continue
         ;;
     examples)
-        ./hw_examples --test-threads=1 --nocapture || status=1
+        for tests in ./hw_examples ./hw_parts; do $tests --test-threads=1 --nocapture || status=1; done
         continue
         ;;
     sanitizer)
