@@ -1,6 +1,6 @@
-"""Times torch's scaled_dot_product_attention on the problems of the attention example.
+"""Times torch's scaled_dot_product_attention, or its gradients, on the problems of the attention example.
 
-    PGEMM_REQUIRE_GPU=1 hw_examples attention --nocapture --test-threads=1 2>&1 | python3 bench/attention_torch.py
+    PGEMM_REQUIRE_GPU=1 hw_examples _of_ --nocapture --test-threads=1 2>&1 | python3 bench/attention_torch.py
 
 reads the lines that the hardware test prints, repeats each problem with every back end of torch, and prints the
 fastest one beside it. Both sides time ten calls after one that does not count, three times, and keep the best. Inputs
@@ -18,7 +18,7 @@ from torch.nn.functional import scaled_dot_product_attention
 
 BACKENDS = [SDPBackend.FLASH_ATTENTION, SDPBackend.CUDNN_ATTENTION, SDPBackend.EFFICIENT_ATTENTION]
 CALLS = 10
-LINE = re.compile(r"attention (head_dim=.*): ([0-9.]+) us, ")
+LINE = re.compile(r"(attention|gradients) (head_dim=.*): ([0-9.]+) us, ")
 
 
 def microseconds(call):
@@ -35,7 +35,7 @@ def microseconds(call):
     return best
 
 
-def fastest(problem):
+def fastest(what, problem):
     """The time of the fastest back end and its name, or infinity and the reasons why none works."""
     names = ("sequences", "heads", "kv_heads", "positions", "head_dim")
     sequences, heads, kv_heads, positions, head_dim = (int(problem[name]) for name in names)
@@ -44,6 +44,7 @@ def fastest(problem):
         return torch.randn(sequences, heads, positions, head_dim, device="cuda", dtype=torch.bfloat16)
 
     q, k, v = tensor(heads), tensor(kv_heads), tensor(kv_heads)
+    of_outputs = tensor(heads)
     best, reasons = (math.inf, None), []
     for backend in BACKENDS:
         # Back ends that do not share heads get copies of them, which are not timed.
@@ -51,8 +52,13 @@ def fastest(problem):
             keys, values = (x if shared else x.repeat_interleave(heads // kv_heads, 1) for x in (k, v))
             options = {"is_causal": problem["causal"] == "true", "enable_gqa": shared and heads != kv_heads}
             try:
+                inputs = [x.detach().requires_grad_(what == "gradients") for x in (q, keys, values)]
                 with sdpa_kernel(backend):
-                    time = microseconds(lambda: scaled_dot_product_attention(q, keys, values, **options))
+                    call = lambda: scaled_dot_product_attention(*inputs, **options)
+                    if what == "gradients":
+                        outputs = call()
+                        call = lambda: torch.autograd.grad(outputs, inputs, of_outputs, retain_graph=True)
+                    time = microseconds(call)
             except RuntimeError as error:
                 reasons.append(f"{backend.name}: {error}")
                 continue
@@ -65,23 +71,22 @@ def main():
     # torch says at length why a back end is not used.
     warnings.filterwarnings("ignore", category=UserWarning)
     print(f"torch {torch.__version__}, cuDNN {torch.backends.cudnn.version()}, {torch.cuda.get_device_name()}")
-    ratios = []
+    ratios = {}
     for line in sys.stdin:
         found = LINE.search(line)
         if not found:
             print(line, end="")
             continue
-        problem = dict(word.split("=") for word in found[1].split())
-        own = float(found[2])
-        time, name = fastest(problem)
+        what, words, own = found[1], found[2], float(found[3])
+        time, name = fastest(what, dict(word.split("=") for word in words.split()))
         if not math.isfinite(time):
-            print(f"{found[1]}: torch cannot: {name}")
+            print(f"{what} {words}: torch cannot: {name}")
             continue
-        ratios.append(time / own)
-        print(f"{found[1]}: {own:.1f} us, torch {time:.1f} us ({name}), {time / own:.3f}", flush=True)
-    if ratios:
-        mean = math.exp(sum(map(math.log, ratios)) / len(ratios))
-        print(f"{len(ratios)} problems: torch's time over ours {mean:.3f} (geometric mean), least {min(ratios):.3f}")
+        ratios.setdefault(what, []).append(time / own)
+        print(f"{what} {words}: {own:.1f} us, torch {time:.1f} us ({name}), {time / own:.3f}", flush=True)
+    for what, all in ratios.items():
+        mean = math.exp(sum(map(math.log, all)) / len(all))
+        print(f"{len(all)} problems of {what}: torch's time over ours {mean:.3f} (geometric mean), least {min(all):.3f}")
 
 
 if __name__ == "__main__":

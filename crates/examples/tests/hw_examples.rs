@@ -3,16 +3,17 @@
 
 #[path = "common/attention.rs"]
 mod attention;
-
-use std::time::Duration;
+#[path = "common/hardware.rs"]
+mod hardware;
 
 use attention::random::Random;
 use bytemuck::Pod;
 use half::bf16;
-use persistent_gemm::driver::{Device, Event, Stream, Timing};
+use hardware::{LIMIT, compare, device, poisoned, time, upload};
+use persistent_gemm::driver::{Device, Stream};
 use persistent_gemm::language::{Element, TensorMapArgument};
 use persistent_gemm::program::{Arguments, DeviceArray, PreparedLaunch, Program};
-use pgemm_examples::attention::Attention;
+use pgemm_examples::attention::{Attention, Gradients, Of, statistics, statistics_length};
 use pgemm_examples::gemm::{PING_PONG_TILE, TILE, gemm, ping_pong};
 use pgemm_examples::histogram::{BINS, histogram};
 use pgemm_examples::norm::rms_norm;
@@ -23,23 +24,6 @@ use pgemm_examples::transpose::{tile, transpose};
 /// Rows and columns of the matrices that are timed: half a gibibyte of bf16.
 const ROWS: usize = 65536;
 const COLUMNS: usize = 4096;
-/// Launches that are timed together.
-const LAUNCHES: u32 = 10;
-/// How long a test waits for its launches.
-const LIMIT: Duration = Duration::from_secs(20);
-
-fn device(test: &str) -> Option<Device> {
-    match Device::new(0) {
-        Ok(device) => Some(device),
-        Err(error) if std::env::var_os("PGEMM_REQUIRE_GPU").is_some_and(|value| value == "1") => {
-            panic!("{test} needs a Hopper GPU: {error}")
-        }
-        Err(error) => {
-            eprintln!("SKIPPED: {test}: {error}");
-            None
-        }
-    }
-}
 
 /// Numbers between -4 and 4 that differ from row to row.
 fn numbers(count: usize) -> Vec<bf16> {
@@ -48,25 +32,6 @@ fn numbers(count: usize) -> Vec<bf16> {
         bf16::from_f32((bits.wrapping_mul(0x85eb_ca6b) >> 16) as f32 / 8192.0 - 4.0)
     };
     (0..count).map(number).collect()
-}
-
-/// An array whose bytes are all ones, which is NaN in floats, so that elements that a kernel does
-/// not write are noticed.
-fn poisoned<T: Pod>(stream: &Stream, len: usize) -> DeviceArray<T> {
-    let value: T = bytemuck::pod_read_unaligned(&vec![0xff; size_of::<T>()]);
-    DeviceArray::from_slice(stream.device(), &vec![value; len], stream.as_ref()).unwrap()
-}
-
-/// Seconds of one of `LAUNCHES` calls, of which one before does not count.
-fn time(stream: &Stream, call: impl Fn()) -> f64 {
-    let device = stream.device();
-    let [start, end] = [(); 2].map(|()| Event::new(device, Timing::Enabled).unwrap());
-    call();
-    start.record(stream.as_ref()).unwrap();
-    (0..LAUNCHES).for_each(|_| call());
-    end.record(stream.as_ref()).unwrap();
-    stream.as_ref().synchronize_within(LIMIT).unwrap();
-    f64::from(end.elapsed_ms(&start).unwrap()) / 1e3 / f64::from(LAUNCHES)
 }
 
 /// Times a launch that reads and writes `bytes` bytes in turn with copies of as many, and prints
@@ -78,18 +43,8 @@ fn compare_with_copy(name: &str, stream: &Stream, bytes: usize, launch: &Prepare
     let copy = || target.borrow_mut().copy_from(&source, stream.as_ref()).unwrap();
     // SAFETY: the arrays of the launch outlive this function, which waits for the stream.
     let kernel = || unsafe { launch.enqueue(stream.as_ref()).unwrap() };
-    let mut seconds = [vec![], vec![]];
-    for _ in 0..3 {
-        // Copy, kernel, kernel, copy.
-        let [first, second, third, fourth] =
-            [time(stream, copy), time(stream, kernel), time(stream, kernel), time(stream, copy)];
-        seconds[0].extend([first, fourth]);
-        seconds[1].extend([second, third]);
-    }
-    let [copy, kernel] = seconds.map(|mut all| {
-        all.sort_by(f64::total_cmp);
-        bytes as f64 / all[all.len() / 2] / 1e12
-    });
+    let [copy, kernel] =
+        compare(stream, [&copy, &kernel]).map(|seconds| bytes as f64 / seconds / 1e12);
     eprintln!("{name}: {kernel:.3} TB/s; copies {copy:.3} TB/s; {:.3} of it", kernel / copy);
 }
 
@@ -178,44 +133,128 @@ fn histograms_count_every_byte() {
     eprintln!("histogram of 2^28 bytes: {:.3} TB/s", bytes.len() as f64 / seconds / 1e12);
 }
 
-/// The time of a launch of attention on a GPU in seconds, after a check of some rows.
+/// The arrays of a problem of attention.
+struct OnDevice {
+    inputs: [Vec<bf16>; 3],
+    q: DeviceArray<bf16>,
+    k: DeviceArray<bf16>,
+    v: DeviceArray<bf16>,
+    o: DeviceArray<bf16>,
+    lse: DeviceArray<f32>,
+}
+
+impl OnDevice {
+    fn new(stream: &Stream, problem: &attention::Problem) -> Self {
+        let inputs = problem.inputs();
+        let [q, k, v] = inputs.each_ref().map(|values| upload(stream, values));
+        let o = poisoned(stream, q.len());
+        let lse = poisoned(stream, q.len() / problem.head_dim);
+        OnDevice { inputs, q, k, v, o, lse }
+    }
+
+    /// Launches the kernel that computes the outputs, and returns seconds of a launch.
+    fn forward(&self, stream: &Stream, spec: Attention, problem: &attention::Problem) -> f64 {
+        let loaded = spec.program().unwrap().load(stream.device()).unwrap();
+        let arguments = problem.scalars(loaded.arguments()).with("lse", &self.lse).unwrap();
+        let of_queries = [("q", self.q.address()), ("o", self.o.address())];
+        let of_keys = [("k", self.k.address()), ("v", self.v.address())];
+        let arguments = problem.maps(arguments, &of_queries, &of_keys);
+        let [queries, heads, sequences] =
+            [problem.queries, problem.heads, problem.sequences].map(|count| count as u32);
+        let launch = loaded.prepare(spec.grid(queries, heads, sequences), &arguments).unwrap();
+        // SAFETY: the arrays outlive the launches, which end before this function.
+        best_of_three(stream, || unsafe { launch.enqueue(stream.as_ref()).unwrap() })
+    }
+}
+
+fn best_of_three(stream: &Stream, call: impl Fn()) -> f64 {
+    (0..3).map(|_| time(stream, &call)).fold(f64::INFINITY, f64::min)
+}
+
+/// The place of a row in the order (sequence, head, position).
+fn place(row: usize, heads: usize, positions: usize) -> [usize; 3] {
+    let (head, position) = (row / positions, row % positions);
+    [head / heads, head % heads, position]
+}
+
+/// The time of a launch of attention on a GPU in seconds, and a check of some rows.
 fn time_attention(device: &Device, spec: Attention, problem: &attention::Problem) -> f64 {
     let stream = Stream::new(device).unwrap();
-    let [q, k, v] = problem.inputs();
-    let [q_array, k_array, v_array] =
-        [&q, &k, &v].map(|x| DeviceArray::from_slice(device, x, stream.as_ref()).unwrap());
-    let o = poisoned::<bf16>(&stream, q.len());
-    let rows = q.len() / problem.head_dim;
-    let lse = poisoned::<f32>(&stream, rows);
-    let loaded = spec.program().unwrap().load(device).unwrap();
-    let arguments = problem.scalars(loaded.arguments()).with("lse", &lse).unwrap();
-    let (heads, kv_heads) = (problem.heads, problem.kv_heads);
-    let maps = [
-        ("q", &q_array, heads, problem.queries),
-        ("k", &k_array, kv_heads, problem.keys),
-        ("v", &v_array, kv_heads, problem.keys),
-        ("o", &o, heads, problem.queries),
-    ];
-    let arguments =
-        maps.into_iter().fold(arguments, |arguments, (name, array, heads, positions)| {
-            arguments.with(name, problem.map(array.address(), heads, positions)).unwrap()
-        });
-    let grid = spec.grid(problem.queries as u32, heads as u32, problem.sequences as u32);
-    let launch = loaded.prepare(grid, &arguments).unwrap();
-    // SAFETY: the arrays outlive the launches, which end before this function.
-    let enqueue = || unsafe { launch.enqueue(stream.as_ref()).unwrap() };
-    enqueue();
-    stream.as_ref().synchronize_within(LIMIT).unwrap();
-    let (o, lse) = (o.to_vec(stream.as_ref()).unwrap(), lse.to_vec(stream.as_ref()).unwrap());
-    for row in (0..rows).step_by(rows / 40 + 1).chain([rows - 1]) {
-        let (head, position) = (row / problem.queries, row % problem.queries);
-        let place = [head / heads, head % heads, position];
-        let expected = attention::row(problem, [&q, &k, &v], place);
+    let arrays = OnDevice::new(&stream, problem);
+    let seconds = arrays.forward(&stream, spec, problem);
+    let o = arrays.o.to_vec(stream.as_ref()).unwrap();
+    let lse = arrays.lse.to_vec(stream.as_ref()).unwrap();
+    for row in (0..lse.len()).step_by(lse.len() / 40 + 1).chain([lse.len() - 1]) {
+        let place = place(row, problem.heads, problem.queries);
+        let inputs = arrays.inputs.each_ref().map(Vec::as_slice);
+        let expected = attention::row(problem, inputs, place);
         let output = &o[row * problem.head_dim..(row + 1) * problem.head_dim];
         attention::check_row(&expected, problem.keys, output, lse[row], place);
     }
-    let times = (0..3).map(|_| time(&stream, enqueue));
-    times.fold(f64::INFINITY, f64::min)
+    seconds
+}
+
+/// The time of the three kernels of the gradients on a GPU in seconds, and a check of some rows.
+fn time_gradients(device: &Device, problem: &attention::Problem) -> [f64; 3] {
+    let stream = Stream::new(device).unwrap();
+    let attention::Problem { head_dim, causal, sequences, heads, kv_heads, queries, keys } =
+        *problem;
+    let arrays = OnDevice::new(&stream, problem);
+    arrays.forward(&stream, Attention::new(head_dim as u32, causal), problem);
+    let d_o = Random::new(2).normals(arrays.q.len());
+    let on_d_o = upload(&stream, &d_o);
+    let numbers = poisoned::<f32>(&stream, statistics_length(queries, heads, sequences));
+    let loaded = statistics(head_dim as u32).unwrap().load(device).unwrap();
+    let addresses = [
+        ("o", arrays.o.address()),
+        ("d_o", on_d_o.address()),
+        ("lse", arrays.lse.address()),
+        ("statistics", numbers.address()),
+    ];
+    let arguments = problem.statistics(loaded.arguments(), addresses);
+    let launch = loaded.prepare(problem.grid_of_statistics(), &arguments).unwrap();
+    // SAFETY: the arrays outlive the launches, which end before this function.
+    let first = best_of_three(&stream, || unsafe { launch.enqueue(stream.as_ref()).unwrap() });
+
+    let d_q = poisoned::<bf16>(&stream, arrays.q.len());
+    let [d_k, d_v] = [(); 2].map(|()| poisoned::<bf16>(&stream, arrays.k.len()));
+    let [second, third] = [Of::KeysAndValues, Of::Queries].map(|of| {
+        let kernel = Gradients::new(of, head_dim as u32, causal);
+        let loaded = kernel.program().unwrap().load(device).unwrap();
+        let arguments = problem.scalars(loaded.arguments());
+        let arguments = arguments.with("statistics", numbers.address()).unwrap();
+        let mut of_queries = vec![("q", arrays.q.address()), ("d_o", on_d_o.address())];
+        let mut of_keys = vec![("k", arrays.k.address()), ("v", arrays.v.address())];
+        match of {
+            Of::KeysAndValues => of_keys.extend([("d_k", d_k.address()), ("d_v", d_v.address())]),
+            Of::Queries => of_queries.push(("d_q", d_q.address())),
+        }
+        let arguments = problem.maps(arguments, &of_queries, &of_keys);
+        let launch = loaded.prepare(problem.grid_of(&kernel), &arguments).unwrap();
+        // SAFETY: as above.
+        best_of_three(&stream, || unsafe { launch.enqueue(stream.as_ref()).unwrap() })
+    });
+
+    let [q, k, v] = arrays.inputs.each_ref().map(Vec::as_slice);
+    let read = |array: &DeviceArray<bf16>| array.to_vec(stream.as_ref()).unwrap();
+    let o = read(&arrays.o);
+    let lse = arrays.lse.to_vec(stream.as_ref()).unwrap();
+    let inputs = attention::Inputs { q, k, v, o: &o, d_o: &d_o, lse: &lse };
+    let (d_q, d_k, d_v) = (read(&d_q), read(&d_k), read(&d_v));
+    let scale = f64::from(problem.scale());
+    let row = |array: &'_ [bf16], row: usize| array[row * head_dim..(row + 1) * head_dim].to_vec();
+    let some = |rows: usize| (0..rows).step_by(rows / 12 + 1).chain([rows - 1]);
+    for at in some(lse.len()) {
+        let place = place(at, heads, queries);
+        problem.gradient_of_query(&inputs, place).check(scale, &row(&d_q, at), "query", place);
+    }
+    for at in some(d_k.len() / head_dim) {
+        let place = place(at, kv_heads, keys);
+        let [of_key, of_value] = problem.gradients_of_key(&inputs, place);
+        of_key.check(scale, &row(&d_k, at), "key", place);
+        of_value.check(1.0, &row(&d_v, at), "value", place);
+    }
+    [first, second, third]
 }
 
 /// Sixteen heads of 16 384 positions.
@@ -231,43 +270,62 @@ fn long_sequence(head_dim: usize, causal: bool) -> attention::Problem {
     }
 }
 
-/// Prints a line that `bench/attention_torch.py` reads.
-fn print_attention(spec: Attention, problem: &attention::Problem, seconds: f64) {
+/// Prints a line that `bench/attention_torch.py` reads. `what` has so many products of matrices.
+fn print_attention(what: &str, products: f64, problem: &attention::Problem, seconds: f64) {
     let attention::Problem { head_dim, causal, sequences, heads, kv_heads, queries, keys } =
         *problem;
-    let products = (sequences * heads * head_dim * queries) as f64;
-    let flops = 4.0 * products * keys as f64 / if causal { 2.0 } else { 1.0 };
+    let product = 2.0 * (sequences * heads * head_dim * queries) as f64 * keys as f64;
+    let flops = products * product / if causal { 2.0 } else { 1.0 };
     eprintln!(
-        "attention head_dim={head_dim} causal={causal} sequences={sequences} heads={heads} \
-         kv_heads={kv_heads} positions={queries} tiles={}x{}: {:.1} us, {:.0} TFLOP/s",
-        spec.queries(),
-        spec.keys,
+        "{what} head_dim={head_dim} causal={causal} sequences={sequences} heads={heads} \
+         kv_heads={kv_heads} positions={queries}: {:.1} us, {:.0} TFLOP/s",
         seconds * 1e6,
         flops / seconds / 1e12
     );
 }
 
+fn measure_attention(device: &Device, spec: Attention, problem: &attention::Problem) {
+    print_attention("attention", 2.0, problem, time_attention(device, spec, problem));
+}
+
+fn measure_gradients(device: &Device, problem: &attention::Problem) {
+    let parts = time_gradients(device, problem);
+    let [statistics, keys, queries] = parts.map(|seconds| seconds * 1e6);
+    eprintln!(
+        "of keys and values {keys:.1} us, of queries {queries:.1} us, statistics {statistics:.1} us"
+    );
+    // As others count them: without the products that one of the kernels computes again.
+    print_attention("gradients", 5.0, problem, parts.iter().sum());
+}
+
+/// What the tiles were chosen for.
+const LONG: [(u32, bool); 4] = [(64, false), (64, true), (128, false), (128, true)];
+
 #[test]
 fn attention_of_long_sequences() {
     let Some(device) = device("attention_of_long_sequences") else { return };
-    for (head_dim, causal) in [(64, false), (64, true), (128, false), (128, true)] {
-        let (spec, problem) =
-            (Attention::new(head_dim, causal), long_sequence(head_dim as usize, causal));
-        let seconds = time_attention(&device, spec, &problem);
-        print_attention(spec, &problem, seconds);
+    for (head_dim, causal) in LONG {
+        let problem = long_sequence(head_dim as usize, causal);
+        measure_attention(&device, Attention::new(head_dim, causal), &problem);
+    }
+}
+
+#[test]
+fn gradients_of_long_sequences() {
+    let Some(device) = device("gradients_of_long_sequences") else { return };
+    for (head_dim, causal) in LONG {
+        measure_gradients(&device, &long_sequence(head_dim as usize, causal));
     }
 }
 
 /// Problems that no tile was chosen for: both sizes of heads, shared or not, and any number of
 /// positions. `PGEMM_SEED` draws others.
-#[test]
-fn attention_of_drawn_problems() {
-    let Some(device) = device("attention_of_drawn_problems") else { return };
+fn drawn_problems() -> impl Iterator<Item = attention::Problem> {
     let seed = std::env::var("PGEMM_SEED").map_or(20_261_130, |seed| seed.parse().unwrap());
     eprintln!("seed {seed}");
     let mut random = Random::new(seed);
-    let mut draw = |most: usize| (random.uniform() * most as f32) as usize;
-    for _ in 0..12 {
+    (0..12).map(move |_| {
+        let mut draw = |most: usize| (random.uniform() * most as f32) as usize;
         let (head_dim, causal) = (64 << draw(2), draw(2) == 1);
         let kv_heads = 1 + draw(8);
         let heads = kv_heads << draw(3);
@@ -276,10 +334,24 @@ fn attention_of_drawn_problems() {
         let positions = octave + draw(octave);
         let sequences = ((1 << 18) / (heads * positions)).clamp(1, 16);
         let (queries, keys) = (positions, positions);
-        let problem =
-            attention::Problem { head_dim, causal, sequences, heads, kv_heads, queries, keys };
-        let spec = Attention::new(head_dim as u32, causal);
-        print_attention(spec, &problem, time_attention(&device, spec, &problem));
+        attention::Problem { head_dim, causal, sequences, heads, kv_heads, queries, keys }
+    })
+}
+
+#[test]
+fn attention_of_drawn_problems() {
+    let Some(device) = device("attention_of_drawn_problems") else { return };
+    for problem in drawn_problems() {
+        let spec = Attention::new(problem.head_dim as u32, problem.causal);
+        measure_attention(&device, spec, &problem);
+    }
+}
+
+#[test]
+fn gradients_of_drawn_problems() {
+    let Some(device) = device("gradients_of_drawn_problems") else { return };
+    for problem in drawn_problems() {
+        measure_gradients(&device, &problem);
     }
 }
 
@@ -295,8 +367,8 @@ fn attention_tiles() {
             for &(warpgroups, keys) in &tiles {
                 let spec = Attention { head_dim, causal, warpgroups, keys };
                 let problem = long_sequence(head_dim as usize, causal);
-                let seconds = time_attention(&device, spec, &problem);
-                print_attention(spec, &problem, seconds);
+                eprintln!("{warpgroups} warpgroups, {keys} keys:");
+                measure_attention(&device, spec, &problem);
             }
         }
     }

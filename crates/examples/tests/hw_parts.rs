@@ -1,41 +1,19 @@
 //! The examples that consist of parts of the library, on a GPU: right, and how fast. Without a
 //! Hopper GPU each test says `SKIPPED` and passes; with `PGEMM_REQUIRE_GPU=1` that is a failure.
 
-use std::time::Duration;
+#[path = "common/hardware.rs"]
+mod hardware;
+#[path = "common/random.rs"]
+mod random;
 
 use half::bf16;
-use persistent_gemm::driver::{Device, Event, Stream, Timing};
+use hardware::{LIMIT, compare, device, poisoned, upload};
+use persistent_gemm::driver::Stream;
 use persistent_gemm::program::DeviceArray;
 use persistent_gemm::{Config, Dtype, Gemm, Major, Pointers, Problem};
 use pgemm_examples::dual_gemm::{DualGemm, DualProblem};
 use pgemm_examples::row_maxima::{MaximaProblem, RowMaxima};
-
-/// Launches that are timed together.
-const LAUNCHES: u32 = 10;
-/// How long a test waits for its launches.
-const LIMIT: Duration = Duration::from_secs(20);
-
-fn device(test: &str) -> Option<Device> {
-    match Device::new(0) {
-        Ok(device) => Some(device),
-        Err(error) if std::env::var_os("PGEMM_REQUIRE_GPU").is_some_and(|value| value == "1") => {
-            panic!("{test} needs a Hopper GPU: {error}")
-        }
-        Err(error) => {
-            eprintln!("SKIPPED: {test}: {error}");
-            None
-        }
-    }
-}
-
-/// Numbers between -1/8 and 1/8, so that sums of some thousand products are about 1.
-fn numbers(count: usize, seed: u32) -> Vec<bf16> {
-    let number = |i: usize| {
-        let bits = (i as u32 ^ seed).wrapping_mul(0x9e37_79b9) ^ (i >> 12) as u32;
-        bf16::from_f32((bits.wrapping_mul(0x85eb_ca6b) >> 16) as f32 / 262_144.0 - 0.125)
-    };
-    (0..count).map(number).collect()
-}
+use random::Random;
 
 /// The product of two rows in binary64, and that of their absolute values.
 fn product(x: &[bf16], y: &[bf16]) -> [f64; 2] {
@@ -49,41 +27,17 @@ fn error_of_sum(products: usize, size: f64) -> f64 {
     products as f64 * size / f64::from(1 << 22)
 }
 
-/// Median seconds of each of two calls that are timed in turn.
-fn compare(stream: &Stream, calls: [&dyn Fn(); 2]) -> [f64; 2] {
-    let time = |call: &dyn Fn()| {
-        let [start, end] = [(); 2].map(|()| Event::new(stream.device(), Timing::Enabled).unwrap());
-        call();
-        start.record(stream.as_ref()).unwrap();
-        (0..LAUNCHES).for_each(|_| call());
-        end.record(stream.as_ref()).unwrap();
-        stream.as_ref().synchronize_within(LIMIT).unwrap();
-        f64::from(end.elapsed_ms(&start).unwrap()) / 1e3 / f64::from(LAUNCHES)
-    };
-    let mut seconds = [vec![], vec![]];
-    for _ in 0..5 {
-        for (call, seconds) in calls.iter().zip(&mut seconds) {
-            seconds.push(time(call));
-        }
-    }
-    seconds.map(|mut seconds| {
-        seconds.sort_by(f64::total_cmp);
-        seconds[seconds.len() / 2]
-    })
-}
-
 #[test]
 fn dual_gemms_are_as_fast_as_two_products() {
     let Some(device) = device("dual_gemms_are_as_fast_as_two_products") else { return };
     let stream = Stream::new(&device).unwrap();
+    let mut random = Random::new(1);
     let [tokens, hidden, model] = [4096usize, 14336, 4096];
-    let (x, gate) = (numbers(tokens * model, 1), numbers(hidden * model, 2));
-    let up = numbers(hidden * model, 3);
-    let upload =
-        |values: &[bf16]| DeviceArray::from_slice(&device, values, stream.as_ref()).unwrap();
-    let (on_x, on_gate, on_up) = (upload(&x), upload(&gate), upload(&up));
-    let [out, other] =
-        [(); 2].map(|()| DeviceArray::<bf16>::new(&device, tokens * hidden).unwrap());
+    let (x, gate) = (random.normals(tokens * model), random.normals(hidden * model));
+    let up = random.normals(hidden * model);
+    let (on_x, on_gate, on_up) =
+        (upload(&stream, &x), upload(&stream, &gate), upload(&stream, &up));
+    let [out, other] = [(); 2].map(|()| poisoned::<bf16>(&stream, tokens * hidden));
     let problem = DualProblem {
         x: on_x.address(),
         weights: [on_gate.address(), on_up.address()],
@@ -177,16 +131,15 @@ fn largest_elements_of_rows_need_no_product_in_memory() {
     let Some(device) = device("largest_elements_of_rows_need_no_product_in_memory") else { return };
     let stream = Stream::new(&device).unwrap();
     // The logits of a batch of tokens.
+    let mut random = Random::new(1);
     let [rows, columns, depth] = [4096usize, 32000, 4096];
-    let (a, b) = (numbers(rows * depth, 4), numbers(columns * depth, 5));
-    let upload =
-        |values: &[bf16]| DeviceArray::from_slice(&device, values, stream.as_ref()).unwrap();
-    let (on_a, on_b) = (upload(&a), upload(&b));
-    let d = DeviceArray::<bf16>::new(&device, rows * columns).unwrap();
+    let (a, b) = (random.normals(rows * depth), random.normals(columns * depth));
+    let (on_a, on_b) = (upload(&stream, &a), upload(&stream, &b));
+    let d = poisoned::<bf16>(&stream, rows * columns);
     let kernel = RowMaxima::new(RowMaxima::WIDE, false).unwrap();
     let candidates = rows * kernel.candidates(columns as u32) as usize;
-    let values = DeviceArray::<f32>::new(&device, candidates).unwrap();
-    let indices = DeviceArray::<u32>::new(&device, candidates).unwrap();
+    let values = poisoned::<f32>(&stream, candidates);
+    let indices = poisoned::<u32>(&stream, candidates);
     let problem = MaximaProblem {
         a: on_a.address(),
         b: on_b.address(),
@@ -232,15 +185,14 @@ fn largest_elements_of_rows_need_no_product_in_memory() {
 fn largest_elements_of_rows_whose_tiles_are_split() {
     let Some(device) = device("largest_elements_of_rows_whose_tiles_are_split") else { return };
     let stream = Stream::new(&device).unwrap();
+    let mut random = Random::new(1);
     let [rows, columns, depth] = [256usize, 512, 8192];
-    let (a, b) = (numbers(rows * depth, 6), numbers(columns * depth, 7));
-    let upload =
-        |values: &[bf16]| DeviceArray::from_slice(&device, values, stream.as_ref()).unwrap();
-    let (on_a, on_b) = (upload(&a), upload(&b));
+    let (a, b) = (random.normals(rows * depth), random.normals(columns * depth));
+    let (on_a, on_b) = (upload(&stream, &a), upload(&stream, &b));
     let kernel = RowMaxima::new(RowMaxima::SPLIT, true).unwrap();
     let candidates = rows * kernel.candidates(columns as u32) as usize;
-    let values = DeviceArray::<f32>::new(&device, candidates).unwrap();
-    let indices = DeviceArray::<u32>::new(&device, candidates).unwrap();
+    let values = poisoned::<f32>(&stream, candidates);
+    let indices = poisoned::<u32>(&stream, candidates);
     let problem = MaximaProblem {
         a: on_a.address(),
         b: on_b.address(),

@@ -440,6 +440,27 @@ fn specs_without_parts_are_refused() {
     }
 }
 
+#[test]
+fn tiles_are_read_along_both_dimensions_if_both_have_a_layout() {
+    let b = KernelBuilder::new("turned", 1);
+    let tiles = |element, major, extents| {
+        OperandTiles::declare(&b, "x", (element, major), extents, 1).unwrap()
+    };
+    for (major, extents) in [(OperandMajor::K, [72, 128]), (OperandMajor::Mn, [128, 48])] {
+        let tiles = tiles(Element::Bf16, major, extents);
+        let turned = tiles.turned().unwrap();
+        assert_eq!(turned.tensor_map(2), tiles.tensor_map(2));
+        assert_eq!(turned.bytes(), tiles.bytes());
+    }
+    for (element, extents, limit) in [
+        (Element::E4m3, [64, 128], "elements of 16 bits"),
+        (Element::Bf16, [64, 96], "a multiple of 128 bytes"),
+    ] {
+        let error = tiles(element, OperandMajor::K, extents).turned().err().unwrap().to_string();
+        assert!(error.starts_with("tile 'x'") && error.contains(limit), "{error}");
+    }
+}
+
 /// A kernel by hand: a CTA multiplies 128 rows of A, of which each of two warpgroups has half, by a
 /// B of `n` columns, and stores the product through a staging tile. Both operands have `k` elements
 /// along K, all of them in the one stage.

@@ -14,6 +14,8 @@ use crate::tiles::operand::{BoxPlace, OperandTile};
 const LINE_STEP: u32 = 8;
 /// The depth of a tile comes in so many bytes, the depth of one wgmma.
 const DEPTH_BYTES: u32 = 32;
+/// Bytes of a row of the widest swizzle.
+const SWIZZLE_BYTES: u32 = 128;
 /// Rows of one wgmma.
 const MMA_ROWS: u32 = 64;
 
@@ -25,6 +27,7 @@ const MMA_ROWS: u32 = 64;
 /// numbers: rows of up to 128 bytes that TMA swizzles.
 pub struct OperandTiles<'k> {
     b: &'k KernelBuilder,
+    name: String,
     tile: Tile,
     memory: Val<'k, ty::Smem>,
 }
@@ -69,8 +72,7 @@ impl<'k> OperandTiles<'k> {
         let tile = OperandTile::new(element, major, mn, k, 1);
         let request = SmemRequest::whole(stages.saturating_mul(tile.bytes()), OPERAND_ALIGN);
         let memory = b.smem_address(b.region(name, RegionKind::Data(element), request));
-        let (boxes, descriptor) = (tile.boxes()?, tile.descriptor()?);
-        Ok(OperandTiles { b, tile: Tile { tile, boxes, descriptor }, memory })
+        Ok(OperandTiles { b, name: name.to_owned(), tile: Tile::new(tile)?, memory })
     }
 
     /// Bytes of a tile.
@@ -113,6 +115,32 @@ impl<'k> OperandTiles<'k> {
         }
     }
 
+    /// The same memory read along the other dimension: a K-major tile of `mn` lines and depth `k`
+    /// is an MN-major one of `k` lines and depth `mn`. The products `Q·Kᵀ` and `P·K` read a tile of
+    /// K in the two ways, say.
+    ///
+    /// # Errors
+    /// [`PartsError::Operand`] if the elements have not 16 bits, or the contiguous extent is no
+    /// multiple of 128 bytes.
+    pub fn turned(&self) -> Result<Self, PartsError> {
+        let turned = self.tile.tile.turned();
+        let (contiguous, lines, bytes) =
+            (turned.contiguous(), turned.lines(), turned.element().bytes());
+        let (mn, k) = match turned.major() {
+            OperandMajor::K => (lines, contiguous),
+            OperandMajor::Mn => (contiguous, lines),
+        };
+        let refuse = |limit| Err(PartsError::Operand { name: self.name.clone(), mn, k, limit });
+        if bytes != 2 {
+            return refuse("only elements of 16 bits are read along both dimensions");
+        }
+        if !(contiguous * bytes).is_multiple_of(SWIZZLE_BYTES) {
+            return refuse("to be read along both, the contiguous one is a multiple of 128 bytes");
+        }
+        let tile = Tile::new(turned)?;
+        Ok(OperandTiles { b: self.b, name: self.name.clone(), tile, memory: self.memory })
+    }
+
     /// The tile of a stage as wgmma reads it.
     pub fn operand(&self, stage: impl IntoVal<'k, ty::U32>) -> MmaOperand<'k> {
         self.part(stage, 0, 0)
@@ -140,6 +168,11 @@ impl<'k> OperandTiles<'k> {
 }
 
 impl Tile {
+    fn new(tile: OperandTile) -> Result<Self, PartsError> {
+        let (boxes, descriptor) = (tile.boxes()?, tile.descriptor()?);
+        Ok(Tile { tile, boxes, descriptor })
+    }
+
     /// The byte offset of an element that begins an MMA's operand.
     #[track_caller]
     fn offset(&self, mn: u32, k: u32) -> u32 {

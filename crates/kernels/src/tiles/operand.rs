@@ -55,6 +55,17 @@ impl OperandTile {
         OperandTile { element, major, mn, k, peers }
     }
 
+    /// The tile whose lines are the depth of this one, and whose depth is its lines. If the
+    /// contiguous extent is whole spans, it has the same layout in memory.
+    pub(crate) fn turned(&self) -> Self {
+        let OperandTile { mn, k, .. } = *self;
+        let major = match self.major {
+            OperandMajor::K => OperandMajor::Mn,
+            OperandMajor::Mn => OperandMajor::K,
+        };
+        OperandTile { major, mn: k, k: mn, ..*self }
+    }
+
     /// Type of its elements.
     pub fn element(&self) -> Element {
         self.element
@@ -73,6 +84,11 @@ impl OperandTile {
     /// Lines of the dimension that is not contiguous.
     pub(crate) fn lines(&self) -> u32 {
         self.extents().1
+    }
+
+    /// Elements along the contiguous dimension.
+    pub(crate) fn contiguous(&self) -> u32 {
+        self.extents().0
     }
 
     /// Extents along the contiguous dimension and the other, in elements.

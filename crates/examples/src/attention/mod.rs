@@ -3,17 +3,23 @@
 //! al., 2024): one warp copies tiles of keys and values, and each consumer warpgroup multiplies the
 //! scores of the next tile while it takes the exponentials of this one.
 
+mod common;
+mod gradients;
+
 use persistent_gemm::Result;
-use persistent_gemm::language::ty::{B32, F32, S32, U32};
+use persistent_gemm::language::ty::{F32, S32, U32};
 use persistent_gemm::language::{
-    Accumulators, Element, FragmentOfA, KernelBuilder, MmaAtom, MmaQueue, NamedBarrier, Occupancy,
-    OperandMajor, ReadSlot, Release, Retired, Ring, RingCursor, RunningAccumulators, Special,
-    TensorMap, Type, Val, carried, ty,
+    Accumulators, Element, KernelBuilder, MmaQueue, NamedBarrier, Occupancy, OperandMajor,
+    ReadSlot, Ring, RingCursor, RunningAccumulators, Special, TensorMap, Val, carried, ty,
 };
-use persistent_gemm::parts::{
-    MmaOperand, OperandTiles, OutputMajor, Staging, StagingTile, multiply,
-};
+use persistent_gemm::parts::{MmaOperand, OperandTiles, StagingTile, multiply};
 use persistent_gemm::program::Program;
+
+use self::common::{
+    Destination, Fragment, ROWS, fragments, multiply_weights, output_atom, output_tile,
+    place_of_thread, release, row_of, score_atom, store_rows, zeros,
+};
+pub use self::gradients::{Gradients, Of, statistics, statistics_grid, statistics_length};
 
 /// What changes the code of the kernel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -31,10 +37,6 @@ pub struct Attention {
 
 /// Stages of the rings of keys and of values.
 const STAGES: u32 = 2;
-/// Rows of a wgmma.
-const ROWS: u32 = MmaAtom::M;
-/// Outputs are stored in parts of so many columns, which are the 128 bytes of a swizzled row.
-const PART: u32 = 64;
 
 impl Attention {
     /// Tiles that were the fastest on an H200.
@@ -125,8 +127,7 @@ impl<'k> Parts<'k> {
         let k_tiles = tiles("k_tiles", OperandMajor::K, [keys, dim], STAGES)?;
         // Columns of values are neighbours in memory.
         let v_tiles = tiles("v_tiles", OperandMajor::Mn, [dim, keys], STAGES)?;
-        let o_tile = Staging::new(Element::Bf16, OutputMajor::N, PART, 1, PART * ROWS * 2);
-        let o_tile = StagingTile::new(o_tile)?;
+        let o_tile = output_tile()?;
         let warps = 4 * spec.warpgroups;
         Ok(Parts {
             b,
@@ -267,7 +268,7 @@ carried! {
         largest: [Val<'k, F32>; 2],
         sums: [Val<'k, F32>; 2],
         /// The exponentials of the last tile, as the A operands of the next product.
-        weights: Vec<[Val<'k, B32>; 4]>,
+        weights: Vec<Fragment<'k>>,
         k: RingCursor<'k>,
         v: RingCursor<'k>,
     }
@@ -284,25 +285,17 @@ struct Powers<'k> {
 
 impl<'k> Powers<'k> {
     /// The exponentials as A operands: each has what a thread holds of 16 columns.
-    fn weights(&self) -> Vec<[Val<'k, B32>; 4]> {
-        self.values.chunks(8).map(pairs).collect()
+    fn weights(&self) -> Vec<Fragment<'k>> {
+        fragments(&self.values)
     }
-}
-
-/// Neighbours as bf16 in one register.
-fn pairs<'k>(eight: &[Val<'k, F32>]) -> [Val<'k, B32>; 4] {
-    std::array::from_fn(|word| eight[2 * word].pack(eight[2 * word + 1], Element::Bf16))
 }
 
 impl<'p, 'k> Consumer<'p, 'k> {
     fn new(parts: &'p Parts<'k>, tiles: &Tiles<'k>, warpgroup: Val<'k, U32>) -> Self {
         let b = parts.b;
         let first_query = tiles.first_query + warpgroup * ROWS;
-        let (lane, warp) = (b.special(Special::Lane), b.special(Special::Warp) & 3);
-        // Of each 8 columns of scores, a thread has two neighbours in two rows (PTX ISA, "Register
-        // Fragments for wgmma.mma_async.m64nNk16", D).
-        let rows = [0, 8].map(|below| first_query + warp * 16 + (lane >> 2) + below);
-        let first_column = (lane & 3) * 2;
+        let (rows, first_column) = place_of_thread(b);
+        let rows = rows.map(|row| first_query + row);
         let visible = rows.map(|row| (parts.visible_keys(row) - first_column).as_s32());
         let q = parts.q_tile.part(0, warpgroup, ROWS);
         // The tile of queries stays where it is, so its stage is never released.
@@ -314,17 +307,14 @@ impl<'p, 'k> Consumer<'p, 'k> {
     /// The scores of the first tile.
     fn first_tile(&self, tile: Val<'k, U32>) -> State<'k> {
         let Parts { b, spec, k_ring, v_ring, .. } = *self.parts;
-        let scores = b.accumulators(score_atom(&spec), 1);
-        let mut output = b.accumulators(output_atom(&spec), 1);
-        for index in 0..output.atom().registers() {
-            output.set(b, 0, index, b.constant::<F32>(0.0));
-        }
+        let scores = b.accumulators(score_atom(spec.keys), 1);
+        let output = zeros(b, output_atom(spec.head_dim));
         let k = k_ring.start(b);
         let mut queue = MmaQueue::new();
         let running = queue.start(scores);
         self.issue_scores(&mut queue, &running, k);
         let (scores, retired) = queue.finish(b, running);
-        self.release(&k_ring, retired);
+        release(b, &k_ring, retired);
         let largest = [b.constant(f32::NEG_INFINITY); 2];
         let sums = [b.constant(0.0f32); 2];
         let powers = self.softmax(&scores, tile, true, largest, sums);
@@ -351,10 +341,10 @@ impl<'p, 'k> Consumer<'p, 'k> {
         self.issue_output(&mut queue, &output, v, weights);
         next_turn.arrive();
         let (scores, retired) = queue.finish(b, scores);
-        self.release(&k_ring, retired);
+        release(b, &k_ring, retired);
         let powers = self.softmax(&scores, tile, masked, largest, sums);
         let (mut output, retired) = queue.finish(b, output);
-        self.release(&v_ring, retired);
+        release(b, &v_ring, retired);
         // Not before the product has ended: ptxas runs products one after the other if operands of
         // one are written while another is in flight.
         let weights = powers.weights();
@@ -383,25 +373,14 @@ impl<'p, 'k> Consumer<'p, 'k> {
         queue: &mut MmaQueue<ReadSlot<'k>>,
         output: &RunningAccumulators,
         cursor: RingCursor<'k>,
-        weights: Vec<[Val<'k, B32>; 4]>,
+        weights: Vec<Fragment<'k>>,
     ) {
         let Parts { b, v_ring, .. } = *self.parts;
         let slot = v_ring.wait_full(b, cursor);
         let v = self.parts.v_tiles.operand(slot.stage());
         queue.issue(b, slot, |batch| {
-            for (key, weights) in (0..).step_by(16).zip(weights) {
-                let weights = FragmentOfA::new(weights);
-                batch.on(output).mma_of_registers(0, weights, v.at(0, key), true);
-            }
+            multiply_weights(&batch.on(output), weights, &v);
         });
-    }
-
-    fn release(&self, ring: &Ring, retired: Vec<Retired<ReadSlot<'k>>>) {
-        let b = self.parts.b;
-        let first_lane = b.special(Special::Lane).eq(0);
-        for retired in retired {
-            ring.release(b, retired, Release::Here { first_lane });
-        }
     }
 
     /// The exponentials of a tile of scores.
@@ -463,7 +442,7 @@ impl<'p, 'k> Consumer<'p, 'k> {
         let none = sums.map(|sum| sum.eq(0.0));
         let factors = [0, 1].map(|row| none[row].select(0.0, sums[row].reciprocal()));
         let (output, retired) = queue.finish(b, running);
-        self.release(&v_ring, retired);
+        release(b, &v_ring, retired);
 
         let (head, sequence) = (b.special(Special::CtaY), b.special(Special::CtaZ));
         let lane = b.special(Special::Lane);
@@ -480,48 +459,15 @@ impl<'p, 'k> Consumer<'p, 'k> {
         }
 
         // The queries of this warpgroup have been read, so its outputs take their place.
-        let o_tile = &self.parts.o_tile;
-        for column in (0..spec.head_dim).step_by(PART as usize) {
-            o_tile.write(b, self.q.address(0, column), &|group| {
-                let first = (column / 8 + group) * 4;
-                std::array::from_fn(|i| {
-                    output.get::<F32>(b, 0, first + i as u32) * factors[row_of(i as u32)]
-                })
-            });
-        }
-        b.fence_proxy_async();
-        b.named_barriers("stored", spec.warpgroups, 4).at(self.warpgroup).sync();
-        let first_thread = (self.warpgroup + 1) * 128;
-        b.if_(b.special(Special::Thread).eq(first_thread), || {
-            for column in (0..spec.head_dim).step_by(PART as usize) {
-                let place = [self.first_query, b.constant(column)];
-                let buffer = self.q.address(0, column);
-                o_tile.store(&self.parts.o, buffer, place, &[head, sequence]);
-            }
-            b.bulk_commit();
-            b.bulk_wait(0);
+        let to = Destination {
+            map: &self.parts.o,
+            first_row: self.first_query,
+            outer: [head, sequence],
+            stored: b.named_barriers("stored", spec.warpgroups, 4).at(self.warpgroup),
+        };
+        store_rows(b, &self.parts.o_tile, &self.q, &to, &|index| {
+            output.get::<F32>(b, 0, index) * factors[row_of(index)]
         });
+        b.bulk_wait(0);
     }
-}
-
-/// The row of a thread's two in which an element of an accumulator lies.
-fn row_of(index: u32) -> usize {
-    (index / 2 % 2) as usize
-}
-
-/// Scores = Q·Kᵀ.
-fn score_atom(spec: &Attention) -> MmaAtom {
-    MmaAtom {
-        n: spec.keys,
-        a: Element::Bf16,
-        b: Element::Bf16,
-        a_major: OperandMajor::K,
-        b_major: OperandMajor::K,
-        accumulator: Type::F32,
-    }
-}
-
-/// Output = exponentials · V.
-fn output_atom(spec: &Attention) -> MmaAtom {
-    MmaAtom { n: spec.head_dim, b_major: OperandMajor::Mn, ..score_atom(spec) }
 }
