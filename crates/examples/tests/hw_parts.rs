@@ -126,46 +126,76 @@ fn check_maxima(
     }
 }
 
+/// Operands and results of the kernel of largest elements on a GPU.
+struct Maxima {
+    a: Vec<bf16>,
+    b: Vec<bf16>,
+    on_device: [DeviceArray<bf16>; 2],
+    values: DeviceArray<f32>,
+    indices: DeviceArray<u32>,
+}
+
+impl Maxima {
+    fn new(stream: &Stream, kernel: &RowMaxima, [rows, columns, depth]: [usize; 3]) -> Self {
+        let mut random = Random::new(1);
+        let (a, b) = (random.normals(rows * depth), random.normals(columns * depth));
+        let candidates = rows * kernel.candidates(columns as u32) as usize;
+        Maxima {
+            on_device: [upload(stream, &a), upload(stream, &b)],
+            a,
+            b,
+            values: poisoned(stream, candidates),
+            indices: poisoned(stream, candidates),
+        }
+    }
+
+    fn problem(&self, [rows, columns, depth]: [usize; 3]) -> MaximaProblem {
+        let [a, b] = &self.on_device;
+        MaximaProblem {
+            a: a.address(),
+            b: b.address(),
+            values: self.values.address(),
+            indices: self.indices.address(),
+            rows: rows as u32,
+            columns: columns as u32,
+            depth: depth as u32,
+            ..MaximaProblem::default()
+        }
+    }
+
+    fn read(&self, stream: &Stream) -> (Vec<f32>, Vec<u32>) {
+        stream.as_ref().synchronize_within(LIMIT).unwrap();
+        let values = self.values.to_vec(stream.as_ref()).unwrap();
+        (values, self.indices.to_vec(stream.as_ref()).unwrap())
+    }
+}
+
 #[test]
 fn largest_elements_of_rows_need_no_product_in_memory() {
     let Some(device) = device("largest_elements_of_rows_need_no_product_in_memory") else { return };
     let stream = Stream::new(&device).unwrap();
     // The logits of a batch of tokens.
-    let mut random = Random::new(1);
-    let [rows, columns, depth] = [4096usize, 32000, 4096];
-    let (a, b) = (random.normals(rows * depth), random.normals(columns * depth));
-    let (on_a, on_b) = (upload(&stream, &a), upload(&stream, &b));
-    let d = poisoned::<bf16>(&stream, rows * columns);
+    let extents @ [rows, columns, depth] = [4096usize, 32000, 4096];
     let kernel = RowMaxima::new(RowMaxima::WIDE, false).unwrap();
-    let candidates = rows * kernel.candidates(columns as u32) as usize;
-    let values = poisoned::<f32>(&stream, candidates);
-    let indices = poisoned::<u32>(&stream, candidates);
-    let problem = MaximaProblem {
-        a: on_a.address(),
-        b: on_b.address(),
-        values: values.address(),
-        indices: indices.address(),
-        rows: rows as u32,
-        columns: columns as u32,
-        depth: depth as u32,
-        ..MaximaProblem::default()
-    };
+    let arrays = Maxima::new(&stream, &kernel, extents);
     let loaded = kernel.program.load(&device).unwrap();
     let sms = device.properties().sm_count;
-    let (grid, arguments) = kernel.launch(&problem, sms, loaded.arguments()).unwrap();
+    let (grid, arguments) =
+        kernel.launch(&arrays.problem(extents), sms, loaded.arguments()).unwrap();
     let launch = loaded.prepare(grid, &arguments).unwrap();
     // SAFETY: the arrays have the extents of the problem and outlive the launches.
     let maxima = || unsafe { launch.enqueue(stream.as_ref()).unwrap() };
     maxima();
-    stream.as_ref().synchronize_within(LIMIT).unwrap();
-    let found = values.to_vec(stream.as_ref()).unwrap();
-    let places = indices.to_vec(stream.as_ref()).unwrap();
+    let (values, indices) = arrays.read(&stream);
     let sample = (0..rows).step_by(331).chain([rows - 1]);
-    check_maxima(&kernel, [&a, &b], [columns, depth], sample, (&found, &places));
+    let operands = [&arrays.a[..], &arrays.b];
+    check_maxima(&kernel, operands, [columns, depth], sample, (&values, &indices));
 
     let gemm = Gemm::create(&device, Config::new(Dtype::Bf16)).unwrap();
     let plain = Problem::new(rows, columns, depth, Major::K, Major::K);
-    let pointers = Pointers::new(on_a.address(), on_b.address(), 0, d.address());
+    let d = poisoned::<bf16>(&stream, rows * columns);
+    let [a, b] = arrays.on_device.each_ref().map(DeviceArray::address);
+    let pointers = Pointers::new(a, b, 0, d.address());
     // SAFETY: as above.
     let product = || unsafe { gemm.run_at(&plain, &pointers, stream.as_ref()).unwrap() };
     let [maxima, product] = compare(&stream, [&maxima, &product]);
@@ -185,26 +215,11 @@ fn largest_elements_of_rows_need_no_product_in_memory() {
 fn largest_elements_of_rows_whose_tiles_are_split() {
     let Some(device) = device("largest_elements_of_rows_whose_tiles_are_split") else { return };
     let stream = Stream::new(&device).unwrap();
-    let mut random = Random::new(1);
-    let [rows, columns, depth] = [256usize, 512, 8192];
-    let (a, b) = (random.normals(rows * depth), random.normals(columns * depth));
-    let (on_a, on_b) = (upload(&stream, &a), upload(&stream, &b));
+    let extents @ [rows, columns, depth] = [256usize, 512, 8192];
     let kernel = RowMaxima::new(RowMaxima::SPLIT, true).unwrap();
-    let candidates = rows * kernel.candidates(columns as u32) as usize;
-    let values = poisoned::<f32>(&stream, candidates);
-    let indices = poisoned::<u32>(&stream, candidates);
-    let problem = MaximaProblem {
-        a: on_a.address(),
-        b: on_b.address(),
-        values: values.address(),
-        indices: indices.address(),
-        rows: rows as u32,
-        columns: columns as u32,
-        depth: depth as u32,
-        // All 16 tiles, seven workers for each two of them.
-        split: [16, 56],
-        workspace: 0,
-    };
+    let arrays = Maxima::new(&stream, &kernel, extents);
+    // All 16 tiles, seven workers for each two of them.
+    let problem = MaximaProblem { split: [16, 56], ..arrays.problem(extents) };
     let bytes = kernel.workspace(&problem).bytes as usize;
     let workspace = DeviceArray::<u8>::zeroed(&device, bytes, stream.as_ref()).unwrap();
     let problem = MaximaProblem { workspace: workspace.address(), ..problem };
@@ -216,14 +231,13 @@ fn largest_elements_of_rows_whose_tiles_are_split() {
     for _ in 0..20 {
         // SAFETY: the arrays have the extents of the problem and outlive the launch.
         unsafe { launch.enqueue(stream.as_ref()).unwrap() };
-        stream.as_ref().synchronize_within(LIMIT).unwrap();
-        let found =
-            (values.to_vec(stream.as_ref()).unwrap(), indices.to_vec(stream.as_ref()).unwrap());
+        let found = arrays.read(&stream);
         // The order of the sums does not depend on who comes first.
         let first = first.get_or_insert_with(|| found.clone());
         assert_eq!(*first, found);
     }
     let (values, indices) = first.unwrap();
-    let extents = [columns, depth];
-    check_maxima(&kernel, [&a, &b], extents, (0..rows).step_by(5), (&values, &indices));
+    let operands = [&arrays.a[..], &arrays.b];
+    let sample = (0..rows).step_by(5);
+    check_maxima(&kernel, operands, [columns, depth], sample, (&values, &indices));
 }

@@ -123,3 +123,34 @@ pub(super) fn store_rows<'k>(
         b.bulk_commit();
     });
 }
+
+/// Refuses heads for which there are no kernels.
+#[track_caller]
+pub(super) fn check_head_dim(head_dim: u32) {
+    assert!(matches!(head_dim, 64 | 128), "heads of {head_dim} elements: use 64 or 128");
+}
+
+/// Positions of a sequence.
+#[derive(Clone, Copy)]
+pub(super) struct Positions<'k> {
+    pub(super) queries: Val<'k, U32>,
+    pub(super) keys: Val<'k, U32>,
+    /// Whether the last query has the position of the last key and none sees keys behind itself.
+    pub(super) causal: bool,
+}
+
+impl<'k> Positions<'k> {
+    /// Declares the parameters `queries` and `keys`.
+    pub(super) fn declare(b: &'k KernelBuilder, causal: bool) -> Self {
+        Positions { queries: b.param("queries"), keys: b.param("keys"), causal }
+    }
+
+    /// How many keys a query sees, which are the first ones.
+    pub(super) fn visible_keys(&self, query: Val<'k, U32>) -> Val<'k, U32> {
+        if !self.causal {
+            return self.keys;
+        }
+        let (all, hidden) = (self.keys + query + 1, self.queries);
+        all.gt(hidden).select(all - hidden, 0).min(self.keys)
+    }
+}

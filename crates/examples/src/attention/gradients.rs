@@ -19,8 +19,8 @@ use persistent_gemm::parts::{MmaOperand, OperandTiles, StagingTile, multiply};
 use persistent_gemm::program::Program;
 
 use super::common::{
-    Destination, ROWS, fragments, multiply_weights, output_atom, output_tile, place_of_thread,
-    release, row_of, score_atom, store_rows, zeros,
+    Destination, Positions, ROWS, check_head_dim, fragments, multiply_weights, output_atom,
+    output_tile, place_of_thread, release, row_of, score_atom, store_rows, zeros,
 };
 
 /// The gradients that a kernel computes.
@@ -180,11 +180,7 @@ impl Gradients {
     /// # Panics
     /// If `head_dim` is neither 64 nor 128.
     pub fn program(&self) -> Result<Program> {
-        assert!(
-            matches!(self.head_dim, 64 | 128),
-            "heads of {} elements: use 64 or 128",
-            self.head_dim
-        );
+        check_head_dim(self.head_dim);
         let of = if self.of == Of::Queries { "queries" } else { "keys_and_values" };
         let causal = if self.causal { "_causal" } else { "" };
         let name = format!("attention_{}{causal}_gradients_of_{of}", self.head_dim);
@@ -205,8 +201,7 @@ struct Parts<'k> {
     /// Maps of the gradients: of K and V, or of Q.
     gradients: Vec<TensorMap<'k>>,
     statistics: Val<'k, U64>,
-    queries: Val<'k, U32>,
-    keys: Val<'k, U32>,
+    positions: Positions<'k>,
     heads_per_kv: Val<'k, U32>,
     scale: Val<'k, F32>,
     rows: [OperandTiles<'k>; 2],
@@ -261,8 +256,7 @@ impl<'k> Parts<'k> {
                 .map(|name| b.tensor_map(name, output.tensor_map(2)))
                 .collect(),
             statistics: b.param("statistics"),
-            queries: b.param("queries"),
-            keys: b.param("keys"),
+            positions: Positions::declare(b, spec.causal),
             heads_per_kv: b.param("heads_per_kv"),
             scale: b.param("scale"),
             rows,
@@ -303,14 +297,14 @@ impl<'k> Parts<'k> {
         match spec.of {
             Of::KeysAndValues => {
                 let first_row = b.special(Special::Cta) * spec.rows();
-                let all = tiles(self.queries);
+                let all = tiles(self.positions.queries);
                 if !spec.causal {
                     return Tiles { first_row, ends: [none, none, all, all] };
                 }
                 // The first query that sees a key, and the first that sees all of the CTA.
                 let sees = |key: Val<'k, U32>| {
-                    let (at, before) = (key + self.queries, self.keys);
-                    at.gt(before).select(at - before, 0).min(self.queries)
+                    let (at, before) = (key + self.positions.queries, self.positions.keys);
+                    at.gt(before).select(at - before, 0).min(self.positions.queries)
                 };
                 let masked = sees(first_row) / columns;
                 let whole = tiles(sees(first_row + (spec.rows() - 1)));
@@ -320,20 +314,11 @@ impl<'k> Parts<'k> {
                 // Late queries see the most keys and come first.
                 let last = b.special(Special::CtaCount) - 1;
                 let first_row = (last - b.special(Special::Cta)) * spec.rows();
-                let end = self.visible_keys(first_row + (spec.rows() - 1));
-                let whole = self.visible_keys(first_row) / columns;
+                let end = self.positions.visible_keys(first_row + (spec.rows() - 1));
+                let whole = self.positions.visible_keys(first_row) / columns;
                 Tiles { first_row, ends: [none, none, whole, tiles(end)] }
             }
         }
-    }
-
-    /// How many keys a query sees.
-    fn visible_keys(&self, query: Val<'k, U32>) -> Val<'k, U32> {
-        if !self.spec.causal {
-            return self.keys;
-        }
-        let (all, hidden) = (self.keys + query + 1, self.queries);
-        all.gt(hidden).select(all - hidden, 0).min(self.keys)
     }
 
     /// The heads of the columns that the rows of the CTA meet: the first one, and their number.
@@ -353,7 +338,7 @@ impl<'k> Parts<'k> {
             Of::Queries => b.special(Special::CtaCountY),
         };
         let heads = b.special(Special::CtaZ) * heads + head;
-        self.statistics + place_of_statistics(heads, self.queries, query)
+        self.statistics + place_of_statistics(heads, self.positions.queries, query)
     }
 
     /// Copies the rows of the CTA and the tiles of columns.
@@ -380,7 +365,7 @@ impl<'k> Parts<'k> {
                         let from = self.statistics_of(head, column);
                         let bytes = spec.columns * 4;
                         for number in 0..2 {
-                            let from = from + bytes_of_statistics(self.queries) * number;
+                            let from = from + bytes_of_statistics(self.positions.queries) * number;
                             let at = self.statistics_of_stage(stage).offset(number as u32 * bytes);
                             copies.load_bytes(from, at, bytes);
                         }
@@ -405,19 +390,22 @@ impl<'k> Parts<'k> {
         let edges = rows.map(|row| {
             let edge = match spec.of {
                 // The first query that sees the key.
-                Of::KeysAndValues => (row + self.queries).as_s32() - self.keys.as_s32(),
+                Of::KeysAndValues => {
+                    (row + self.positions.queries).as_s32() - self.positions.keys.as_s32()
+                }
                 // The first key that the query does not see.
-                Of::Queries => self.visible_keys(row).as_s32(),
+                Of::Queries => self.positions.visible_keys(row).as_s32(),
             };
             edge - first_column.as_s32()
         });
         let of_rows = (spec.of == Of::Queries).then(|| {
-            let padded = (self.queries + (PADDING - 1)) / PADDING * PADDING;
+            let padded = (self.positions.queries + (PADDING - 1)) / PADDING * PADDING;
             rows.map(|row| {
                 // A CTA of 192 rows may lie beyond the last statistics.
                 let at = self.statistics_of(b.special(Special::CtaY), row.min(padded - 1));
                 let [shift] = b.load_global::<F32, 1>(at);
-                let [delta] = b.load_global::<F32, 1>(at + bytes_of_statistics(self.queries));
+                let [delta] =
+                    b.load_global::<F32, 1>(at + bytes_of_statistics(self.positions.queries));
                 [shift, delta]
             })
         });

@@ -16,8 +16,8 @@ use persistent_gemm::parts::{MmaOperand, OperandTiles, StagingTile, multiply};
 use persistent_gemm::program::Program;
 
 use self::common::{
-    Destination, Fragment, ROWS, fragments, multiply_weights, output_atom, output_tile,
-    place_of_thread, release, row_of, score_atom, store_rows, zeros,
+    Destination, Fragment, Positions, ROWS, check_head_dim, fragments, multiply_weights,
+    output_atom, output_tile, place_of_thread, release, row_of, score_atom, store_rows, zeros,
 };
 pub use self::gradients::{Gradients, Of, statistics, statistics_grid, statistics_length};
 
@@ -73,11 +73,7 @@ impl Attention {
     /// # Panics
     /// If `head_dim` is neither 64 nor 128.
     pub fn program(&self) -> Result<Program> {
-        assert!(
-            matches!(self.head_dim, 64 | 128),
-            "heads of {} elements: use 64 or 128",
-            self.head_dim
-        );
+        check_head_dim(self.head_dim);
         let causal = if self.causal { "_causal" } else { "" };
         let b = KernelBuilder::new(format!("attention_{}{causal}", self.head_dim), 1);
         Parts::declare(&b, *self)?.build();
@@ -94,8 +90,7 @@ struct Parts<'k> {
     v: TensorMap<'k>,
     o: TensorMap<'k>,
     lse: Val<'k, ty::U64>,
-    queries: Val<'k, U32>,
-    keys: Val<'k, U32>,
+    positions: Positions<'k>,
     heads_per_kv: Val<'k, U32>,
     scale: Val<'k, F32>,
     q_tile: OperandTiles<'k>,
@@ -137,8 +132,7 @@ impl<'k> Parts<'k> {
             v: b.tensor_map("v", v_tiles.tensor_map(2)),
             o: b.tensor_map("o", o_tile.tensor_map(2)),
             lse: b.param("lse"),
-            queries: b.param("queries"),
-            keys: b.param("keys"),
+            positions: Positions::declare(b, spec.causal),
             heads_per_kv: b.param("heads_per_kv"),
             scale: b.param("scale"),
             q_tile,
@@ -179,19 +173,10 @@ impl<'k> Parts<'k> {
         let last = b.special(Special::CtaCount) - 1;
         let first_query = (last - b.special(Special::Cta)) * spec.queries();
         let last_query = first_query + (spec.queries() - 1);
-        let count = (self.visible_keys(last_query) + (spec.keys - 1)) / spec.keys;
-        let unmasked = self.visible_keys(first_query) / spec.keys;
+        let count = (self.positions.visible_keys(last_query) + (spec.keys - 1)) / spec.keys;
+        let unmasked = self.positions.visible_keys(first_query) / spec.keys;
         // Queries that see no key get their zeros from a tile that is masked as a whole.
         Tiles { count: count.max(1), unmasked, first_query }
-    }
-
-    /// How many keys a query sees.
-    fn visible_keys(&self, query: Val<'k, U32>) -> Val<'k, U32> {
-        if !self.spec.causal {
-            return self.keys;
-        }
-        let (all, hidden) = (self.keys + query + 1, self.queries);
-        all.gt(hidden).select(all - hidden, 0).min(self.keys)
     }
 
     /// Copies the tiles of queries, keys and values.
@@ -296,7 +281,7 @@ impl<'p, 'k> Consumer<'p, 'k> {
         let first_query = tiles.first_query + warpgroup * ROWS;
         let (rows, first_column) = place_of_thread(b);
         let rows = rows.map(|row| first_query + row);
-        let visible = rows.map(|row| (parts.visible_keys(row) - first_column).as_s32());
+        let visible = rows.map(|row| (parts.positions.visible_keys(row) - first_column).as_s32());
         let q = parts.q_tile.part(0, warpgroup, ROWS);
         // The tile of queries stays where it is, so its stage is never released.
         parts.q_ring.wait_full(b, parts.q_ring.start(b));
@@ -447,12 +432,12 @@ impl<'p, 'k> Consumer<'p, 'k> {
         let (head, sequence) = (b.special(Special::CtaY), b.special(Special::CtaZ));
         let lane = b.special(Special::Lane);
         for row in 0..2 {
-            let writes = (lane & 3).eq(0) & self.rows[row].lt(self.parts.queries);
+            let writes = (lane & 3).eq(0) & self.rows[row].lt(self.parts.positions.queries);
             b.if_(writes, || {
                 let log = largest[row].mul_add(self.scale, sums[row].log2());
                 let log = log * std::f32::consts::LN_2;
                 let row_of_heads = sequence * b.special(Special::CtaCountY) + head;
-                let at = row_of_heads.to_u64() * self.parts.queries.to_u64();
+                let at = row_of_heads.to_u64() * self.parts.positions.queries.to_u64();
                 let at = (at + self.rows[row].to_u64()) * 4;
                 b.store_global(self.parts.lse + at, [log]);
             });
