@@ -19,10 +19,11 @@ use pgemm_examples::{gemm, softmax};
 
 const RUNS: usize = 5;
 
-/// A kernel by its name, and how it is described and checked.
+/// A kernel by its name, and how it is described (`saxpy` is read from a file) and checked.
 type Build = (&'static str, fn() -> Result<Program>);
 
-const KERNELS: [Build; 5] = [
+const KERNELS: [Build; 6] = [
+    ("saxpy", || Program::load_file(concat!(env!("CARGO_MANIFEST_DIR"), "/kernels/saxpy.kernel"))),
     ("softmax", || softmax::softmax(4096)),
     ("gemm", gemm::gemm),
     ("ping_pong", gemm::ping_pong),
