@@ -8,7 +8,7 @@
 FOLDER holds clones of the repositories of bench/languages.toml, by the last part of their names: `git clone
 https://github.com/triton-lang/triton FOLDER/triton`. Files are read at the commits of that list, whatever is checked out.
 
-A line counts if it holds more than a comment, a doc string or blanks.
+A line counts if it holds more than a comment, a doc string, a call of Python's `print` or blanks.
 
 A name counts if the kernel uses it, the sources of the language define it, and the kernel does not define it itself. Namespaces,
 names of arguments, single letters and the names of the host language (Rust, Python, C++ and their standard libraries) do not count. A
@@ -136,16 +136,19 @@ class Python:
 
     def counted(self, text):
         """The numbers of the lines that count."""
-        strings = set()
+        skipped = set()
         for node in ast.walk(ast.parse(text)):
-            if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant) and isinstance(node.value.value, str):
-                strings.update(range(node.lineno, node.end_lineno + 1))
+            value = getattr(node, "value", None)
+            doc_string = isinstance(value, ast.Constant) and isinstance(value.value, str)
+            print_call = isinstance(value, ast.Call) and getattr(value.func, "id", None) == "print"
+            if isinstance(node, ast.Expr) and (doc_string or print_call):
+                skipped.update(range(node.lineno, node.end_lineno + 1))
         blank = (tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT, tokenize.ENDMARKER)
         lines = set()
         for token in tokenize.generate_tokens(io.StringIO(text).readline):
             if token.type not in blank:
                 lines.update(range(token.start[0], token.end[0] + 1))
-        return lines - strings
+        return lines - skipped
 
     def used(self, text, lines):
         """The names that the lines use, and those that they define."""
