@@ -2,6 +2,7 @@
 //! compiled with this module in place of the other one launches its kernels there.
 
 use std::marker::PhantomData;
+use std::path::Path;
 use std::time::Duration;
 
 use bytemuck::Pod;
@@ -10,6 +11,10 @@ use persistent_gemm::language::Argument;
 pub use persistent_gemm::program::*;
 use persistent_gemm::{Error, Result};
 
+/// The variable with the folder in which the emulated device looks for kernels.
+pub const KERNELS: &str = "PGEMM_EMULATED_KERNELS";
+/// The variable that makes a missing GPU a failure.
+pub const REQUIRE_GPU: &str = "PGEMM_REQUIRE_GPU";
 /// How long a launch may take.
 const LIMIT: Duration = Duration::from_secs(20);
 
@@ -18,7 +23,7 @@ const LIMIT: Duration = Duration::from_secs(20);
 pub fn launch(listing: &str, program: fn() -> Result<()>) {
     match Device::new(0) {
         Ok(_) => program().unwrap_or_else(|error| panic!("{listing}: {error}")),
-        Err(error) if std::env::var_os("PGEMM_REQUIRE_GPU").is_some_and(|value| value == "1") => {
+        Err(error) if std::env::var_os(REQUIRE_GPU).is_some_and(|value| value == "1") => {
             panic!("{listing} needs a Hopper GPU: {error}")
         }
         Err(error) => eprintln!("SKIPPED: {listing}: {error}"),
@@ -85,6 +90,9 @@ impl Emulation {
 
     /// Compiles the program, launches it and waits for its end.
     pub fn run(&mut self, program: &Program, grid: [u32; 3], arguments: &Arguments) -> Result<()> {
+        if let Some(folder) = std::env::var_os(KERNELS) {
+            program.save(Path::new(&folder).join(program.name()).with_extension("kernel"))?;
+        }
         let (device, stream) = (self.stream.device(), self.stream.as_ref());
         let loaded = program.load(device)?;
         let launch = loaded.prepare(grid, arguments)?;
