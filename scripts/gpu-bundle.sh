@@ -1,8 +1,9 @@
 #!/bin/sh
 # Builds everything that a GPU machine without Rust needs, and puts it into gpu-bundle/, which git
 # ignores. The bundle holds the script run.sh, which runs the tests, and files.tar.xz. In the
-# archive are the command pgemm, the hardware tests `hw`, `hw_bench`, `hw_examples` and `hw_parts`
-# (all stripped), the C library and the source of its test, and the Python wheel and its tests.
+# archive are the command pgemm, the hardware tests `hw`, `hw_bench`, `hw_docs` and those of the
+# examples (all stripped), the C library and the source of its test, and the Python wheel and its
+# tests.
 #
 # Copy the folder to the GPU machine and start `gpu-bundle/run.sh` there. The script unpacks the
 # files beside itself; `run.sh unpack` does nothing else. It compiles the test of the C library,
@@ -37,6 +38,7 @@ test_binary persistent-gemm hw
 test_binary pgemm-bench hw_bench
 test_binary pgemm-examples hw_examples
 test_binary pgemm-examples hw_parts
+test_binary pgemm-docs hw_docs
 strip "$bundle"/*
 mkdir "$bundle/c"
 cp crates/c/include/persistent_gemm.h crates/c/tests/gpu/hw_c.cpp "$bundle/c/"
@@ -217,7 +219,7 @@ python_module() {
     )
 }
 
-for module in ${*:-atlas bandwidth bench budget cases conformance driver engine engine_beside engine_epilogues engine_told epilogue epilogues examples forgotten gated gemm host_cost interop layouts memory outofcore packs products resident specials split stress sums terms workspaces c installed python sanitizer}; do
+for module in ${*:-atlas bandwidth bench budget cases conformance docs driver engine engine_beside engine_epilogues engine_told epilogue epilogues examples forgotten gated gemm host_cost interop layouts memory outofcore packs products resident specials split stress sums terms workspaces c installed python sanitizer}; do
     echo "== $module"
     case $module in
     unpack)
@@ -233,6 +235,10 @@ for module in ${*:-atlas bandwidth bench budget cases conformance driver engine 
         ;;
     python)
         python_module || status=1
+        continue
+        ;;
+    docs)
+        ./hw_docs --test-threads=1 || status=1
         continue
         ;;
     examples)

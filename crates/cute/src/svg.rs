@@ -18,6 +18,8 @@ use crate::{AnyLayout, CuteError, IntTuple, TvLayout};
 /// Options for drawing a layout.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Options {
+    /// The line above the grid. `None` is the layout itself.
+    pub title: Option<String>,
     /// Largest number of cells that is drawn; the limit is never above one million. A larger layout
     /// is an error.
     pub max_cells: i64,
@@ -29,7 +31,7 @@ pub struct Options {
 
 impl Default for Options {
     fn default() -> Self {
-        Self { max_cells: 16_384, cell_pixels: 32, colors: 8 }
+        Self { title: None, max_cells: 16_384, cell_pixels: 32, colors: 8 }
     }
 }
 
@@ -80,7 +82,7 @@ pub fn draw(layout: &AnyLayout, options: &Options) -> Result<String, CuteError> 
             grid
         }
     };
-    Ok(grid.render(&title, options))
+    Ok(grid.render(options.title.as_ref().unwrap_or(&title), options))
 }
 
 fn check_cells(title: &str, cells: i64, options: &Options) -> Result<(), CuteError> {
@@ -317,6 +319,14 @@ mod tests {
     }
 
     #[test]
+    fn a_title_takes_the_place_of_the_layout() {
+        let options = Options { title: Some("a < b".to_owned()), ..Options::default() };
+        let svg = draw(&AnyLayout::parse("2:1").unwrap(), &options).unwrap();
+        assert_eq!(texts(&svg)[0], "a &lt; b");
+        assert!(svg.contains("<title>a &lt; b</title>") && !svg.contains("2:1"));
+    }
+
+    #[test]
     fn colors_cycle_over_indices_and_threads() {
         let svg = drawn(Layout::parse("16:1").unwrap());
         assert!(PALETTE.iter().all(|color| svg.matches(color).count() == 2));
@@ -390,7 +400,8 @@ mod tests {
         assert!(matches!(draw(&cube, &options), Err(CuteError::DrawRank { rank: 3, .. })));
         let replicated = TvLayout::new(Layout::parse("(64,1):(0,0)").unwrap(), 4).unwrap();
         assert!(draw(&replicated.into(), &options).is_err());
-        let endless = Options { max_cells: i64::MAX, cell_pixels: u32::MAX, colors: 0 };
+        let endless =
+            Options { max_cells: i64::MAX, cell_pixels: u32::MAX, colors: 0, ..Options::default() };
         let huge = AnyLayout::parse("(3000000000,3000000000):(0,0)");
         assert!(huge.is_ok_and(|huge| draw(&huge, &endless).is_err()));
         assert!(draw(&AnyLayout::parse("4").unwrap(), &endless).is_ok());

@@ -33,3 +33,13 @@ struct RustGuide;
 #[cfg(doctest)]
 #[doc = include_str!("../../../docs/kernels.md")]
 struct Kernels;
+
+/// The recipes of the cookbook.
+#[cfg(doctest)]
+#[doc = include_str!("../../../docs/cookbook.md")]
+struct Cookbook;
+
+/// The programs that check the pictures of fragments.
+#[cfg(doctest)]
+#[doc = include_str!("../../../docs/fragments.md")]
+struct Fragments;

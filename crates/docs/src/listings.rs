@@ -32,6 +32,24 @@ impl Block {
         format!("{}:{}", self.page, self.line)
     }
 
+    /// Whether the block is a Rust program, with a `main`, that builds and launches a kernel on a
+    /// GPU too. Programs with the tag `emulator` are only for the emulator.
+    pub fn runs_on_gpu(&self) -> bool {
+        self.language == "rust" && self.text.contains("fn main()") && !self.is("emulator")
+    }
+
+    /// The text of a Rust block with the lines that rustdoc compiles and hides from readers: those
+    /// that begin with `# `.
+    pub fn program(&self) -> String {
+        let line = |line: &str| match line.trim_start() {
+            "#" => "\n".to_owned(),
+            hidden if hidden.starts_with("# ") => format!("{}\n", &hidden[2..]),
+            escaped if escaped.starts_with("##") => format!("{}\n", &escaped[1..]),
+            _ => format!("{line}\n"),
+        };
+        self.text.lines().map(line).collect()
+    }
+
     /// The commands of the block: one a line, with lines that end in a backslash joined, without
     /// comments and empty lines.
     pub fn commands(&self) -> Vec<String> {
@@ -187,6 +205,15 @@ mod tests {
     }
 
     #[test]
+    fn programs_have_their_hidden_lines() {
+        let page = "```rust\n# use a;\n#[derive(B)]\nstruct C;\n#\n    # fn main() {}\n## d\n```\n\
+                    ```rust,emulator\nfn main() {}\n```\n```rust\nfn part() {}\n```\n";
+        let blocks = blocks("p", page);
+        assert_eq!(blocks[0].program(), "use a;\n#[derive(B)]\nstruct C;\n\nfn main() {}\n# d\n");
+        assert_eq!(blocks.iter().map(Block::runs_on_gpu).collect::<Vec<_>>(), [true, false, false]);
+    }
+
+    #[test]
     #[should_panic(expected = "p:1: the block does not end")]
     fn a_block_must_end() {
         blocks("p", "```sh\na");
@@ -203,7 +230,7 @@ mod tests {
         for block in all().iter().filter(|block| block.language == "rust") {
             let include = format!("include_str!(\"../../../{}\")", block.page);
             assert!(sources.contains(&include), "{}: no crate includes the page", block.place());
-            let known = block.tags.iter().all(|tag| tag == "no_run");
+            let known = block.tags.iter().all(|tag| ["no_run", "emulator"].contains(&tag.as_str()));
             assert!(known, "{}: the block is not run: {:?}", block.place(), block.tags);
             count += 1;
         }

@@ -5,8 +5,8 @@
 //!   Resident kernels do the jobs that there are, and leave the device as if their idle time had
 //!   passed. A stream that waits for a word holds up the thread that enqueues the wait.
 //! * Modules are the PTX of the library's own kernels, or of kernels in files that the environment
-//!   variable `PGEMM_EMULATED_KERNELS` lists. The emulator runs the kernels that the PTX was
-//!   generated from.
+//!   variable `PGEMM_EMULATED_KERNELS` lists, or in folders that it lists. The emulator runs the
+//!   kernels that the PTX was generated from.
 //! * The library also has the functions of cuBLASLt that benchmarks call, whose products the host
 //!   computes, and those of NVML that read sensors.
 //! * A fault that the emulator reports goes to stderr. As on a device, later calls return it as

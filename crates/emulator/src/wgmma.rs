@@ -370,3 +370,39 @@ fn register_operand<T: Scalar>(element: Element, fragments: &[u32], depth: usize
     }
     a
 }
+
+#[cfg(test)]
+mod tests {
+    use pgemm_ir::MmaAtom;
+
+    use super::*;
+
+    /// The row of each element first, then its column.
+    #[test]
+    fn fragments_of_a_are_those_of_the_language() {
+        for (element, mode) in [Element::Bf16, Element::Tf32]
+            .into_iter()
+            .flat_map(|element| [(element, 0), (element, 1)])
+        {
+            let layout = MmaAtom::a_layout(element).unwrap();
+            let (depth, packed) = (element.wgmma_depth() as usize, 4 / element.bytes() as usize);
+            let bits = |thread: usize, value: usize| {
+                let place = layout.index(thread as i64, value as i64).unwrap();
+                ([place % 64, place / 64][mode] as f32).to_bits()
+            };
+            let word = |thread, register| match packed {
+                1 => bits(thread, register),
+                _ => bits(thread, 2 * register) >> 16 | bits(thread, 2 * register + 1),
+            };
+            let mut fragments = vec![];
+            for (warp, register) in
+                (0..4).flat_map(|w| (0..FRAGMENT_REGISTERS).map(move |r| (w, r)))
+            {
+                fragments.extend((0..LANES).map(|lane| word(warp * LANES + lane, register)));
+            }
+            let found = register_operand::<f32>(element, &fragments, depth);
+            let expected = (0..TILE_ROWS * depth).map(|at| [at / depth, at % depth][mode] as f32);
+            assert_eq!(found, expected.collect::<Vec<_>>(), "{element}");
+        }
+    }
+}

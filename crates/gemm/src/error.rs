@@ -11,6 +11,7 @@ mod matrix;
 mod numerics;
 mod program;
 
+use std::fmt;
 use std::path::PathBuf;
 
 pub use cpu::CpuError;
@@ -25,7 +26,10 @@ pub use program::ProgramError;
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
 /// Everything that can go wrong between a call of this library and its result.
-#[derive(Debug, thiserror::Error)]
+///
+/// Its `Debug` form is for people too, since Rust prints that form of an error that `main` returns
+/// or that is unwrapped: the message, and the causes that it does not name itself.
+#[derive(thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
     /// The operating system refuses to start a thread.
@@ -509,6 +513,21 @@ pub enum Error {
         /// The part that differs.
         differences: Vec<PlatformDifference>,
     },
+}
+
+impl fmt::Debug for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut text = self.to_string();
+        let mut cause = std::error::Error::source(self);
+        while let Some(error) = cause {
+            let message = error.to_string();
+            if !text.contains(&message) {
+                text = format!("{text}\n  caused by: {message}");
+            }
+            cause = error.source();
+        }
+        f.write_str(&text)
+    }
 }
 
 /// Boxed, because it carries a whole spec, and every `Result` of this crate would grow to its size.

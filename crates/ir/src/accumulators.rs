@@ -1,5 +1,7 @@
 //! Accumulators of warpgroup MMAs while no batch writes them, and the atoms that they belong to.
 
+use pgemm_cute::{CuteError, Layout, TvLayout};
+
 use crate::builder::KernelBuilder;
 use crate::carried::Carried;
 use crate::error::BuildError;
@@ -35,6 +37,50 @@ impl MmaAtom {
     /// Accumulator registers per thread.
     pub fn registers(&self) -> u32 {
         Accumulator::registers_for(self.accumulator, self.n)
+    }
+
+    /// The sums of `n` columns, a multiple of 8: (thread of the warpgroup, sum) → row + 64·column
+    /// (PTX ISA, "Register Fragments for wgmma", matrix D). Sums are numbered as
+    /// [`Accumulators::get`] does.
+    ///
+    /// ```
+    /// use pgemm_ir::MmaAtom;
+    ///
+    /// let sums = MmaAtom::sums_layout(128).unwrap();
+    /// assert_eq!((sums.threads(), sums.values()), (128, 64));
+    /// // The third sum of lane 5 of warp 2 lies in row 2·16 + 1 + 8, column 2.
+    /// assert_eq!(sums.coordinate(2 * 32 + 5, 2).unwrap(), (41, 2).into());
+    /// ```
+    ///
+    /// # Errors
+    /// `n` is less than 8.
+    pub fn sums_layout(n: u32) -> Result<TvLayout, CuteError> {
+        let text = format!("((4,8,4),(2,2,{})):((128,1,16),(64,8,512))", n / 8);
+        TvLayout::new(Layout::parse(&text)?, [Self::M, n].map(i64::from))
+    }
+
+    /// The elements of A in registers ([`FragmentOfA`](crate::FragmentOfA)): (thread of the
+    /// warpgroup, element) → row + 64·column (PTX ISA, "Register Fragments for wgmma", matrix A).
+    /// Elements are counted through the four registers, the low bits of a register first.
+    ///
+    /// ```
+    /// use pgemm_ir::{Element, MmaAtom};
+    ///
+    /// let a = MmaAtom::a_layout(Element::Bf16).unwrap();
+    /// // The high half of the third register of lane 5 lies in row 1, column 8 + 2 + 1.
+    /// assert_eq!(a.coordinate(5, 5).unwrap(), (1, 11).into());
+    /// ```
+    ///
+    /// # Errors
+    /// An element has more than 32 bits.
+    pub fn a_layout(element: Element) -> Result<TvLayout, CuteError> {
+        let elements = element.wgmma_depth() / 8;
+        let text = format!(
+            "((4,8,4),({elements},2,2)):(({},1,16),(64,8,{}))",
+            64 * elements,
+            256 * elements
+        );
+        TvLayout::new(Layout::parse(&text)?, [Self::M, element.wgmma_depth()].map(i64::from))
     }
 }
 

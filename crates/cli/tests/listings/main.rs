@@ -20,7 +20,7 @@ const RULES: [(&str, &[&str]); 10] = [
     ("console", &[]),
     ("cpp", &[]),
     ("python", &["gpu", "pack", "torch"]),
-    ("rust", &["no_run"]),
+    ("rust", &["no_run", "emulator"]),
     ("set-up", &[]),
     ("sh", &["gpu", "repository"]),
     ("text", &["output"]),

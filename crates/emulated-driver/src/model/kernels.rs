@@ -46,7 +46,7 @@ pub(crate) struct Function {
 }
 
 /// The environment variable that lists files with kernels in their text form, separated as in
-/// `PATH`.
+/// `PATH`. A folder in the list has the file `NAME.kernel` for each of its kernels.
 const FILES: &str = "PGEMM_EMULATED_KERNELS";
 
 /// All kernels that were ever loaded, by their PTX.
@@ -108,9 +108,15 @@ fn listed_files() -> Vec<PathBuf> {
 /// # Errors
 /// None has it, or a file cannot be used.
 fn in_files(name: &str, files: Vec<PathBuf>) -> Result<Loaded, String> {
-    for path in &files {
+    for mut path in files {
+        if path.is_dir() {
+            path = path.join(format!("{name}.kernel"));
+            if !path.exists() {
+                continue;
+            }
+        }
         let kernel =
-            in_file(path).map_err(|error| format!("{FILES}: {}: {error}", path.display()))?;
+            in_file(&path).map_err(|error| format!("{FILES}: {}: {error}", path.display()))?;
         if kernel.name == name {
             return Ok(Loaded { kernel, resident: false });
         }

@@ -57,3 +57,23 @@ fn what_only_other_machines_say_is_complete() {
         }
     }
 }
+
+/// `main` prints this form of an error that it returns.
+#[test]
+fn the_debug_form_is_the_message_with_its_causes() {
+    let missing = std::io::Error::new(std::io::ErrorKind::NotFound, "not there");
+    let error = Error::Io { path: "a.kernel".into(), source: missing };
+    assert_eq!(format!("{error:?}"), error.to_string());
+    assert!(error.to_string().contains("not there"), "the message names its cause");
+
+    #[derive(Debug, thiserror::Error)]
+    #[error("the outer message")]
+    struct Outer(#[source] std::num::ParseIntError);
+    let inner = "x".parse::<u32>().unwrap_err();
+    let outer = std::io::Error::other(Outer(inner));
+    let error = Error::NoThreads { source: outer };
+    let text = format!("{error:?}");
+    assert!(text.starts_with(&error.to_string()), "{text}");
+    assert!(text.ends_with("\n  caused by: invalid digit found in string"), "{text}");
+    assert_eq!(text.matches("the outer message").count(), 1, "{text}");
+}

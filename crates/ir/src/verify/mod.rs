@@ -5,7 +5,8 @@
 //! It accepts kernels before and after legalisation. Rules, in the order of [`Rule`]:
 //!
 //! 1. **Names**: the names of the kernel and its parameters are PTX identifiers. Parameters, roles
-//!    and regions have distinct names. Parameters fit into the launch's parameter space.
+//!    and regions have distinct names. No parameter has the kernel's name, or is called `smem`.
+//!    Parameters fit into the launch's parameter space.
 //! 2. **Entities**: every value, parameter, region, accumulator, role and location that is named
 //!    exists.
 //! 3. **Structure**: control operations have the blocks, block parameters and yields of their

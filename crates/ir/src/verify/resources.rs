@@ -78,12 +78,13 @@ fn entry_registers(kernel: &Kernel) -> Option<u32> {
     sound.then(|| kernel.entry_registers())
 }
 
+/// Whether PTX has such a name. One that begins with '$' is left to the assembler's own.
 fn is_identifier(name: &str) -> bool {
     let tail = |c: char| c.is_ascii_alphanumeric() || c == '_' || c == '$';
     let mut chars = name.chars();
     match chars.next() {
         Some(first) if first.is_ascii_alphabetic() => chars.all(tail),
-        Some('_' | '$') => !chars.as_str().is_empty() && chars.all(tail),
+        Some('_') => !chars.as_str().is_empty() && chars.all(tail),
         _ => false,
     }
 }
@@ -114,6 +115,13 @@ fn names(report: &mut Report<'_>) {
                 let message = format!("two {what} are called '{name}': rename one");
                 report.declaration(Rule::Names, message);
             }
+        }
+    }
+    // In PTX these names have one scope.
+    for (other, taken) in [("the kernel", kernel.name.as_str()), ("all shared memory", "smem")] {
+        if kernel.params.iter().any(|param| param.name == taken) {
+            let message = format!("a parameter is called '{taken}', as {other} is: rename it");
+            report.declaration(Rule::Names, message);
         }
     }
     let bytes = kernel.params.iter().fold(0u64, |offset, param| {

@@ -4,11 +4,17 @@ use super::{Rule, accepts, mma, rejects, simple, violations};
 
 #[test]
 fn names() {
-    accepts(&simple("").replace("\"out\"", "\"$out_2\""));
+    accepts(&simple("").replace("\"out\"", "\"out$_2\""));
+    rejects(&simple("").replace("\"out\"", "\"$out_2\""), Rule::Names, "'$out_2'");
     rejects(&simple("").replace("\"out\"", "\"2out\""), Rule::Names, "'2out'");
     rejects(&simple("").replace("\"test\"", "\"a b\""), Rule::Names, "kernel name 'a b'");
     rejects(&simple("").replace("\"out\"", "\"map\""), Rule::Names, "two parameters");
     rejects(&simple("").replace("\"full\"", "\"tile\""), Rule::Names, "two regions");
+    // PTX would have two things of one name.
+    let kernel = simple("").replace("\"out\"", "\"test\"");
+    rejects(&kernel, Rule::Names, "a parameter is called 'test', as the kernel is");
+    let shared = simple("").replace("\"out\"", "\"smem\"");
+    rejects(&shared, Rule::Names, "a parameter is called 'smem', as all shared memory is");
     // A region and a parameter may share a name: reports say which of the two they mean.
     accepts(&simple("").replace("\"full\"", "\"map\""));
 }

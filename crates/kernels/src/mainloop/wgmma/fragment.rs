@@ -12,21 +12,17 @@
 //! rows differ in the third bit of the chunk (rows 16 apart), and in the half of the chunk (rows 2
 //! apart).
 
-use pgemm_cute::{CuteError, Layout, Tiler, TvLayout};
-use pgemm_ir::{SwizzleMode, Val, ty};
+use pgemm_cute::{CuteError, Layout, Tiler};
+use pgemm_ir::{Element, MmaAtom, SwizzleMode, Val, ty};
 
 use crate::layout::{SwizzledOffset, evaluate, swizzled};
 use crate::spec::FRAGMENT_DEPTH;
 use crate::tiles::operand::OperandTile;
 
 /// Rows of an MMA.
-const BLOCK_ROWS: u32 = 64;
+const BLOCK_ROWS: u32 = MmaAtom::M;
 
 const ELEMENT_BYTES: u32 = 4;
-
-/// (thread, register) → (row, depth) of an MMA's A (PTX ISA, "Register Fragments for
-/// wgmma.mma_async.m64nNk8").
-const FRAGMENT: &str = "((4,8,4),(2,2)):((64,1,16),(8,256))";
 
 /// MMA row → row of the tile. Rows are written as bits: three bits of the lane, one bit of the
 /// register, and two bits of the warp.
@@ -53,9 +49,9 @@ pub(super) struct FragmentReader {
 impl FragmentReader {
     /// A reader of an M-major tile of tf32.
     pub(super) fn new(tile: OperandTile) -> Result<Self, CuteError> {
-        let block = [BLOCK_ROWS, FRAGMENT_DEPTH].map(i64::from);
-        let fragment = TvLayout::new(Layout::parse(FRAGMENT)?, block)?;
-        let (rows, depths) = (rows()?, Layout::new(block[1], 1)?);
+        // (thread, register) → (row, depth) of an MMA's A.
+        let fragment = MmaAtom::a_layout(Element::Tf32)?;
+        let (rows, depths) = (rows()?, Layout::new(i64::from(FRAGMENT_DEPTH), 1)?);
         let orders = Tiler::Tuple(vec![(&rows).into(), (&depths).into()]);
         let layout = fragment.over(&tile.layout()?.compose(orders)?)?;
         Ok(FragmentReader { tile, swizzle: tile.swizzle(), threads: layout.mode(0)?, layout })
@@ -80,7 +76,7 @@ impl FragmentReader {
 
 #[cfg(test)]
 mod tests {
-    use pgemm_ir::{Element, OperandMajor};
+    use pgemm_ir::OperandMajor;
 
     use super::*;
     use crate::mainloop::wgmma::SumsLayout;

@@ -3,19 +3,15 @@
 use std::cell::RefCell;
 use std::ops::Range;
 
-use pgemm_cute::{CuteError, Layout, Tiler, TvLayout};
-use pgemm_ir::{Accumulators, KernelBuilder, Val, ty};
+use pgemm_cute::{CuteError, Layout, Tiler};
+use pgemm_ir::{Accumulators, KernelBuilder, MmaAtom, Val, ty};
 
 use crate::compute::Sum;
 use crate::control::switch;
 use crate::layout::evaluate;
 
-/// (thread, register) → (row, column) of 64 rows and 8 columns of sums (PTX ISA, "Register
-/// Fragments for wgmma", matrix D).
-const FRAGMENT: &str = "((4,8,4),(2,2)):((128,1,16),(64,8))";
-
 /// Rows and columns of a fragment.
-const ROWS: i64 = 64;
+const ROWS: i64 = MmaAtom::M as i64;
 const COLUMNS: i64 = 8;
 
 /// The sums of a block of 64 rows that a thread holds. They are quads of two rows and two
@@ -39,7 +35,7 @@ impl SumsLayout {
         let identity = Layout::new(ROWS, 1)?;
         let (rows, columns) = (rows.unwrap_or(&identity), Layout::new(COLUMNS, 1)?);
         let orders = Tiler::Tuple(vec![rows.into(), (&columns).into()]);
-        let fragment = TvLayout::new(Layout::parse(FRAGMENT)?, [ROWS, COLUMNS])?;
+        let fragment = MmaAtom::sums_layout(COLUMNS as u32)?;
         let through = |strides: [i64; 2]| {
             fragment.over(&Layout::new([ROWS, COLUMNS], strides)?.compose(orders.clone())?)
         };
