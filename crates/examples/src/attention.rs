@@ -125,7 +125,7 @@ impl<'k> Parts<'k> {
         let map = |name, rows| {
             let (element, swizzle) = (Element::Bf16, SwizzleMode::B128);
             let box_extents = vec![PART, rows, 1, 1];
-            b.tensor_map(name, TensorMapSpec { element, box_extents, swizzle })
+            b.tensor_map(name, TensorMapSpec::tiled(element, box_extents, swizzle))
         };
         let tiles = |name, rows: u32, stages| {
             let request = SmemRequest::whole(rows * spec.head_dim * 2 * stages, PATTERN);

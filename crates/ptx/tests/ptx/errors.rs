@@ -128,8 +128,10 @@ fn attributes_are_checked() {
         (Op::WgmmaWait { pending: 8 }, "wgmma_wait: pending is 8: use 0 to 7"),
         (Op::SetMaxRegisters { count: 100, change: RegisterChange::Increase }, "steps of 8"),
         (Op::Fence(Order::Relaxed, Scope::Gpu), "order is relaxed: use acquire_release"),
-        (Op::TmaLoad { rank: 6, multicast: false, policy: false }, "1 to 5"),
-        (Op::TmaPrefetch { rank: 0, policy: false }, "1 to 5"),
+        (Op::TmaLoad { rank: 6, im2col: false, multicast: false, policy: false }, "1 to 5"),
+        (Op::TmaLoad { rank: 2, im2col: true, multicast: false, policy: false }, "3 to 5"),
+        (Op::TmaPrefetch { rank: 6, im2col: true, policy: false }, "3 to 5"),
+        (Op::TmaPrefetch { rank: 0, im2col: false, policy: false }, "1 to 5"),
         (Op::Reduce { vector: 3 }, "1, 2 or 4"),
         (
             Op::Atomic {

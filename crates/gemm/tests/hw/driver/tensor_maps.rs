@@ -16,7 +16,7 @@ fn matrix() -> Vec<f32> {
 }
 
 fn tile_spec(element: Element) -> TensorMapSpec {
-    TensorMapSpec { element, box_extents: vec![32, 8], swizzle: SwizzleMode::None }
+    TensorMapSpec::tiled(element, vec![32, 8], SwizzleMode::None)
 }
 
 fn tile_map(address: u64) -> Argument {
@@ -106,7 +106,7 @@ fn the_driver_takes_what_the_checks_pass() {
                     vec![1 << 12, 1 << 20, 1 << 24, 1 << 28],
                 ),
             ] {
-                let spec = TensorMapSpec { element, box_extents, swizzle };
+                let spec = TensorMapSpec::tiled(element, box_extents, swizzle);
                 let argument =
                     TensorMapArgument { address: buffer.address() + 16, extents, strides };
                 for promotion in

@@ -7,8 +7,8 @@ use std::collections::BTreeMap;
 use super::lexer::{Place, Token, tokens};
 use crate::named::Named;
 use crate::{
-    Accumulator, Block, Element, Inst, Kernel, LocId, Location, Param, ParamKind, Region,
-    RegionKind, Role, SwizzleMode, TensorMapSpec, Type, ValueId,
+    Accumulator, Block, Element, Im2colAxis, Inst, Kernel, LocId, Location, Param, ParamKind,
+    Region, RegionKind, Role, SwizzleMode, TensorMapSpec, Type, ValueId,
 };
 
 /// Blocks inside each other, at most. Kernels have a handful.
@@ -129,6 +129,17 @@ impl<'t> Parser<'t> {
         self.wanted("a number of up to 32 bits")
     }
 
+    fn signed(&mut self) -> Parsed<i32> {
+        if let Token::Number(negative, value) = self.peek()
+            && let Ok(value) = i64::try_from(*value)
+            && let Ok(value) = i32::try_from(if *negative { -value } else { value })
+        {
+            self.position += 1;
+            return Ok(value);
+        }
+        self.wanted("a signed number of up to 32 bits")
+    }
+
     fn named<T: Named>(&mut self, what: &str) -> Parsed<T> {
         if let Token::Word(word) = self.peek()
             && let Some(found) = T::of_text(word)
@@ -233,8 +244,29 @@ impl<'t> Parser<'t> {
         }
         self.mark(']')?;
         let swizzle: SwizzleMode = self.named("unswizzled, b32, b64 or b128")?;
-        let spec = TensorMapSpec { element, box_extents, swizzle };
+        let mut spec = TensorMapSpec::tiled(element, box_extents, swizzle);
+        if *self.peek() == Token::Word("im2col") {
+            self.position += 1;
+            spec.im2col = Some(self.im2col_axes()?);
+        }
         Ok(Param { name, kind: ParamKind::TensorMap(spec) })
+    }
+
+    fn im2col_axes(&mut self) -> Parsed<Vec<Im2colAxis>> {
+        self.mark('[')?;
+        let mut axes = Vec::new();
+        while !self.is(']') {
+            if !axes.is_empty() {
+                self.mark(',')?;
+            }
+            let lower = self.signed()?;
+            self.keyword("to")?;
+            let upper = self.signed()?;
+            self.keyword("by")?;
+            axes.push(Im2colAxis { lower, upper, stride: self.number()? });
+        }
+        self.mark(']')?;
+        Ok(axes)
     }
 
     fn region(&mut self) -> Parsed<Region> {
