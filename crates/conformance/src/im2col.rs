@@ -242,7 +242,7 @@ pub fn images() -> Vec<Images> {
             extents: vec![48, 5, 4, 3, 3],
             places: vec![
                 place(&[16, -1, 0, -1, 0], &[0, 0, 0]),
-                place(&[32, 4, 2, 1, 0], &[1, 1, 2]),
+                place(&[32, 4, 2, 1, 1], &[0, 1, 2]),
                 place(&[0, 2, 0, 3, 1], &[31, 0, 0]),
             ],
             multicast: false,

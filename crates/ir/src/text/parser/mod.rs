@@ -32,9 +32,19 @@ pub struct ParseError {
 /// # Errors
 /// The first place where the text leaves the grammar.
 pub fn parse(text: &str) -> Result<Kernel, ParseError> {
+    parse_file(text, "text")
+}
+
+/// Does the same as [`parse`] with the text of a file, which is that of the instructions without a
+/// location.
+///
+/// # Errors
+/// The first place where the text leaves the grammar.
+pub fn parse_file(text: &str, file: &str) -> Result<Kernel, ParseError> {
     let tokens = tokens(text).map_err(|(place, message)| error(place, message))?;
     let mut parser = Parser {
         tokens: &tokens,
+        file,
         position: 0,
         types: BTreeMap::new(),
         unplaced: Vec::new(),
@@ -52,6 +62,7 @@ const UNPLACED: u32 = u32::MAX;
 
 struct Parser<'t> {
     tokens: &'t [(Token<'t>, Place)],
+    file: &'t str,
     position: usize,
     types: BTreeMap<u32, (Type, Place)>,
     /// Places of instructions without a location, in program order.
@@ -441,7 +452,7 @@ impl<'t> Parser<'t> {
         }
         walk(&mut kernel.body, &mut next);
         kernel.locations.extend(self.unplaced.iter().map(|place| Location {
-            file: "text".into(),
+            file: self.file.into(),
             line: place.line,
             column: place.column,
             scopes: Vec::new(),
