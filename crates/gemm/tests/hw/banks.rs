@@ -77,7 +77,7 @@ impl Access {
         value: Val<'k, ty::U32>,
     ) -> Vec<Val<'k, ty::U32>> {
         fn words<'k, const N: usize>(list: [Val<'k, ty::B32>; N]) -> Vec<Val<'k, ty::U32>> {
-            list.map(Val::bits).to_vec()
+            list.map(|word| word.bits()).to_vec()
         }
         match self {
             Access::Load { bytes: bytes @ (1 | 2) } => vec![b.load_narrow_shared(at, bytes)],

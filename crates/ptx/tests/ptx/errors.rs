@@ -123,7 +123,7 @@ fn broken_structure_is_found() {
 
 #[test]
 fn attributes_are_checked() {
-    let attempts: [(Op, &str); 13] = [
+    let attempts: [(Op, &str); 15] = [
         (Op::MbarrierInit { count: 1 << 20 }, "1048576"),
         (Op::WgmmaWait { pending: 8 }, "wgmma_wait: pending is 8: use 0 to 7"),
         (Op::SetMaxRegisters { count: 100, change: RegisterChange::Increase }, "steps of 8"),
