@@ -122,6 +122,25 @@ fn broken_structure_is_found() {
 }
 
 #[test]
+fn constant_im2col_offsets_are_checked() {
+    for (rank, most) in [(3, 65535), (4, 255), (5, 31)] {
+        for (offset, fits) in [(most, true), (most + 1, false)] {
+            let mut k = Ops::new("im2col", 1);
+            let map = k.map("map", Element::Bf16, &[64, 128]);
+            let (zero, offset) = (k.u32(0), k.u32(offset));
+            let args = [vec![map], vec![zero; rank], vec![offset; rank - 2]].concat();
+            let rank = rank as u32;
+            k.run(Op::TmaPrefetch { rank, im2col: true, policy: false }, &args);
+            let emitted = emit(&k.finish());
+            assert_eq!(emitted.is_ok(), fits, "{emitted:?}");
+            if let Err(error) = emitted {
+                assert!(error.to_string().contains("31 for three"), "{error}");
+            }
+        }
+    }
+}
+
+#[test]
 fn attributes_are_checked() {
     let attempts: [(Op, &str); 15] = [
         (Op::MbarrierInit { count: 1 << 20 }, "1048576"),

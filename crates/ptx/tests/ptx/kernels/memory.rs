@@ -211,6 +211,15 @@ pub fn tma() -> Kernel {
                 &[map, zero, m, policy],
             );
         }
+        let two = k.u32(2);
+        for rank in 3..=5 {
+            let place = [&[zero, m, zero, zero, m][..rank], &[two, m, zero][..rank - 2]].concat();
+            let rank = rank as u32;
+            let load = Op::TmaLoad { rank, im2col: true, multicast: false, policy: false };
+            k.run(load, &[&[map, tile, barrier], &place[..]].concat());
+            let prefetch = Op::TmaPrefetch { rank, im2col: true, policy: false };
+            k.run(prefetch, &[&[map], &place[..]].concat());
+        }
         k.run(Op::BulkCommit, &[]);
         k.run(Op::BulkWait { pending: 1, read: true }, &[]);
         k.run(Op::BulkWait { pending: 0, read: false }, &[]);
