@@ -30,8 +30,8 @@ pub(crate) struct Copy {
     pub(crate) shared: u32,
 }
 
-/// Why an im2col load cannot begin at a place: it must be a position of the filter (PTX ISA, "im2col
-/// mode"), and offsets have few bits.
+/// Why an im2col load cannot begin at a place: it must be a position of the filter, and offsets
+/// have few bits (PTX ISA, "im2col mode").
 fn im2col_misuse(map: &TensorMap, place: &BoxPlace) -> Option<String> {
     let axes = map.spec.im2col.as_ref()?;
     let limit = im2col_offset_limit(axes.len());

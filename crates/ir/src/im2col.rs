@@ -111,7 +111,7 @@ pub enum Im2colError {
     },
 }
 
-/// Corners are at least `-limit` and below `limit`, for this number of axes (PTX ISA, "im2col mode").
+/// Corners are at least `-limit` and below it, for this number of axes (PTX ISA, "im2col mode").
 const fn corner_limit(axes: usize) -> i32 {
     match axes {
         1 => 1 << 15,

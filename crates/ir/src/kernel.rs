@@ -80,8 +80,8 @@ pub enum ParamKind {
     TensorMap(TensorMapSpec),
 }
 
-/// The text form, such as `u32`, `tensor_map bf16 [64, 128] b128` or `tensor_map bf16 [64, 128] b128
-/// im2col [-1 to -1 by 1]`.
+/// The text form, such as `u32` or `tensor_map bf16 [64, 128] b128`, behind which the axes of an
+/// im2col map follow: `im2col [-1 to -1 by 1]`.
 impl fmt::Display for ParamKind {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
