@@ -219,7 +219,7 @@ python_module() {
     )
 }
 
-for module in ${*:-atlas bandwidth bench budget cases conformance docs driver engine engine_beside engine_epilogues engine_told epilogue epilogues examples forgotten gated gemm host_cost interop layouts memory outofcore packs products resident specials split stress sums terms workspaces c installed python sanitizer}; do
+for module in ${*:-atlas bandwidth banks bench boxes budget cases conformance docs driver engine engine_beside engine_epilogues engine_told epilogue epilogues examples forgotten gated gemm host_cost interop layouts memory outofcore packs products resident specials split stress sums terms workspaces c installed python sanitizer}; do
     echo "== $module"
     case $module in
     unpack)

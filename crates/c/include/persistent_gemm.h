@@ -241,7 +241,7 @@ typedef struct pgemm_parameter {
   // Dimensions of a tensor map, 1 to 5. 0 for other parameters.
   uint32_t rank;
   // Extents of the boxes of a tensor map that the kernel copies, in elements, the contiguous
-  // dimension first.
+  // dimension first. An im2col map has two, channels and pixels, and others are 0.
   uint32_t box_extents[5];
 } pgemm_parameter;
 

@@ -349,7 +349,7 @@ pub struct Parameter {
     /// Dimensions of a tensor map, 1 to 5. 0 for other parameters.
     pub rank: u32,
     /// Extents of the boxes of a tensor map that the kernel copies, in elements, the contiguous
-    /// dimension first.
+    /// dimension first. An im2col map has two, channels and pixels, and others are 0.
     pub box_extents: [u32; 5],
 }
 

@@ -3,7 +3,8 @@
 use std::fmt;
 
 use pgemm_ir::{
-    Argument, Kernel, KernelBuilder, Launch, Occupancy, Scalar, Special, Type, Val, ty,
+    Argument, Kernel, KernelBuilder, Launch, Occupancy, Scalar, Special, TensorMapArgument, Type,
+    Val, ty,
 };
 
 use crate::operands;
@@ -39,6 +40,8 @@ pub struct Case {
     pub input: Vec<u8>,
     /// The initial bytes of the output.
     pub output: Vec<u8>,
+    /// A tensor map of the input, the parameter `map`. Its address is an offset in the input.
+    pub map: Option<TensorMapArgument>,
     /// Type of the results in the output. Each has eight bytes, of which narrower types use the
     /// lower ones.
     pub result: Type,
@@ -109,6 +112,7 @@ impl Case {
             grid: [CTAS, 1, 1],
             input: words.flat_map(u64::to_le_bytes).collect(),
             output: vec![0; bytes as usize * THREADS],
+            map: None,
             result: R::TYPE,
             closeness,
         }
@@ -116,8 +120,15 @@ impl Case {
 
     /// The launch of the kernel with its buffers at these addresses.
     pub fn launch(&self, input: u64, output: u64) -> Launch {
-        let arguments = vec![Argument::U64(input), Argument::U64(output)];
+        let mut arguments = vec![Argument::U64(input), Argument::U64(output)];
+        arguments.extend(self.map_at(input).map(Argument::TensorMap));
         Launch { grid: self.grid, arguments }
+    }
+
+    /// The tensor map of the input at an address.
+    pub fn map_at(&self, input: u64) -> Option<TensorMapArgument> {
+        let map = self.map.clone()?;
+        Some(TensorMapArgument { address: input + map.address, ..map })
     }
 
     /// The first result that differs from the expected ones.
@@ -128,7 +139,7 @@ impl Case {
         let (input, found, expected) = (words(&self.input), words(found), words(expected));
         assert_eq!(found.len(), expected.len(), "the outputs have the same length");
         let wrong = (0..found.len()).find(|&i| !self.agree(found[i], expected[i]))?;
-        let thread = wrong / (found.len() / THREADS);
+        let thread = wrong / (found.len() / THREADS).max(1);
         Some(Mismatch {
             name: self.name.clone(),
             thread,

@@ -7,6 +7,7 @@ mod case;
 mod custom;
 mod debug;
 mod functions;
+pub mod im2col;
 mod lanes;
 mod memory;
 mod operands;
@@ -23,6 +24,7 @@ pub fn cases() -> Vec<Case> {
         custom::cases(),
         debug::cases(),
         functions::cases(),
+        im2col::cases(),
         lanes::cases(),
         memory::cases(),
         products::cases(),

@@ -40,13 +40,16 @@ fn choose<'k, T: Scalar>(b: &'k KernelBuilder, even: Val<'k, T>, odd: Val<'k, T>
 }
 
 /// An exchange in shared memory that takes place in every second thread.
-fn exchange<T: Scalar>(same: impl for<'k> Fn(Val<'k, T>) -> Val<'k, T> + Copy + 'static) -> Case {
-    Case::new::<T, T>("compare_exchange", EXACT, move |b, [x, y, _]| {
+fn exchange<T: Scalar>(
+    order: Order,
+    same: impl for<'k> Fn(Val<'k, T>) -> Val<'k, T> + Copy + 'static,
+) -> Case {
+    Case::new::<T, T>(&format!("compare_exchange {order}"), EXACT, move |b, [x, y, _]| {
         let place = own_place(b);
         b.store_shared(place, [x]);
         let even = (b.special(Special::Lane) & 2).eq(0);
         let expected = even.select(x, same(x));
-        let old = b.compare_exchange(place, expected, y, Order::AcquireRelease, Scope::Cta);
+        let old = b.compare_exchange(place, expected, y, order, Scope::Cta);
         let [new] = b.load_shared::<T, 1>(place);
         choose(b, old, new)
     })
@@ -168,9 +171,12 @@ pub(crate) fn cases() -> Vec<Case> {
         atomics::<U64>(&[Add, Min, Max, And, Or, Xor, Exch]),
         atomics::<F32>(&[Add, Exch]),
         atomics::<F64>(&[Add, Exch]),
-        vec![exchange::<U32>(|a| !a), exchange::<U64>(|a| !a), histogram(), bulk_load()],
+        vec![histogram(), bulk_load()],
     ]
     .concat();
+    for order in [Order::Relaxed, Order::Acquire, Order::Release, Order::AcquireRelease] {
+        cases.extend([exchange::<U32>(order, |a| !a), exchange::<U64>(order, |a| !a)]);
+    }
     for bytes in [4, 8, 16] {
         cases.extend([false, true].map(|by_mbarrier| copy_async(bytes, by_mbarrier)));
     }

@@ -4,6 +4,7 @@
 use pgemm_ir::{Element, ReductionOp, SwizzleMode, TensorMapArgument, TensorMapSpec};
 
 use crate::fault::{At, Outcome};
+use crate::flight::BoxPlace;
 use crate::machine::Emulator;
 use crate::maps::FoundMap;
 use crate::program::{BulkLoad, Program, Slot, TensorMap};
@@ -41,18 +42,18 @@ impl Emulator<'_> {
         let elements = bytes / element.bytes();
         let map = TensorMap {
             name: "a bulk copy".to_owned(),
-            spec: TensorMapSpec {
-                element,
-                box_extents: vec![elements],
-                swizzle: SwizzleMode::None,
-            },
+            spec: TensorMapSpec::tiled(element, vec![elements], SwizzleMode::None),
             argument: TensorMapArgument {
                 address,
                 extents: vec![elements.into()],
                 strides: vec![],
             },
         };
-        Ok(Copy { found: FoundMap::of_copy(map), first: [0; 5], shared: shared as u32 })
+        Ok(Copy {
+            found: FoundMap::of_copy(map),
+            place: BoxPlace::default(),
+            shared: shared as u32,
+        })
     }
 
     pub(crate) fn bulk_load(

@@ -28,7 +28,7 @@ pub enum SetupError {
         /// The parameter.
         name: String,
         /// The rule that it breaks.
-        rule: &'static str,
+        rule: String,
     },
     /// The grid is empty or not a multiple of the cluster.
     #[error(

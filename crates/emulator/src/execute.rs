@@ -163,8 +163,8 @@ impl Emulator<'_> {
                 let operands = [*destination, *source, *bytes];
                 return self.bulk_store(program, warp, at, operands, *reduction);
             }
-            Step::TmaPrefetch { map, coordinates } => {
-                self.tma_prefetch(program, warp, at, *map, *coordinates as usize)?;
+            Step::TmaPrefetch { map, coordinates, im2col } => {
+                self.tma_prefetch(program, warp, at, *map, (*coordinates as usize, *im2col))?;
             }
             Step::CopyAsync { bytes, args } => {
                 return self.copy_async(program, warp, at, *bytes, *args);

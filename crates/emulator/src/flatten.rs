@@ -417,13 +417,15 @@ impl Flatten<'_> {
             Op::GridDependencyWait => Step::GridDependencyWait,
             Op::PrefetchMap => Step::PrefetchMap { map: arg(0) },
             // Cache policies change no value.
-            Op::TmaLoad { rank, multicast, .. } => {
-                let end = 3 + *rank as usize;
+            Op::TmaLoad { rank, im2col, multicast, .. } => {
+                let offsets = 3 + *rank as usize;
+                let end = offsets + if *im2col { rank.saturating_sub(2) as usize } else { 0 };
                 Step::TmaLoad(Box::new(TmaLoad {
                     map: arg(0),
                     destination: arg(1),
                     barrier: arg(2),
-                    coordinates: self.place_all(&inst.args[3..end]),
+                    coordinates: self.place_all(&inst.args[3..offsets]),
+                    offsets: self.place_all(&inst.args[offsets..end]),
                     mask: multicast.then(|| arg(end)),
                 }))
             }
@@ -439,7 +441,9 @@ impl Flatten<'_> {
             Op::BulkStore { .. } => bulk_store(None),
             Op::BulkReduce { op, element, .. } => bulk_store(Some((*op, *element))),
             // No value changes, so only the number of dimensions is checked.
-            Op::TmaPrefetch { rank, .. } => Step::TmaPrefetch { map: arg(0), coordinates: *rank },
+            Op::TmaPrefetch { rank, im2col, .. } => {
+                Step::TmaPrefetch { map: arg(0), coordinates: *rank, im2col: *im2col }
+            }
             Op::CopyAsync { bytes } => {
                 Step::CopyAsync { bytes: *bytes, args: [arg(0), arg(1), arg(2)] }
             }

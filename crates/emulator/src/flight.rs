@@ -10,6 +10,15 @@ use crate::program::TensorMap;
 use crate::report::{Actor, ReportKind};
 use crate::shadow::{Access, Proxy};
 
+/// Where a box lies in its tensor.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct BoxPlace {
+    /// First element of the box, innermost dimension first.
+    pub(crate) first: [i64; 5],
+    /// What is added along the axes of an im2col map.
+    pub(crate) offsets: [i64; 3],
+}
+
 /// A TMA operation in flight.
 pub(crate) struct Flight {
     pub(crate) slot: usize,
@@ -21,8 +30,7 @@ pub(crate) struct Flight {
     pub(crate) loc: LocId,
     pub(crate) knowledge: Rc<Knowledge>,
     pub(crate) map: Rc<TensorMap>,
-    /// First element of the box, innermost dimension first.
-    pub(crate) first: [i64; 5],
+    pub(crate) place: BoxPlace,
     /// First byte of the box in shared memory.
     pub(crate) shared: u32,
     pub(crate) kind: FlightKind,

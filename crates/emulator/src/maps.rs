@@ -10,7 +10,7 @@
 use std::collections::BTreeMap;
 use std::rc::Rc;
 
-use pgemm_ir::{Element, Scope, SwizzleMode, TensorMapArgument, TensorMapSpec};
+use pgemm_ir::{Element, Im2colAxis, Scope, SwizzleMode, TensorMapArgument, TensorMapSpec};
 
 use crate::clock::Clock;
 use crate::error::SetupError;
@@ -46,11 +46,20 @@ pub fn tensor_map_image(
     words[0] = MAGIC;
     words[1] = element | swizzle << 8 | (spec.rank() as u64) << 16;
     words[2] = argument.address;
-    for (dimension, &extent) in spec.box_extents.iter().enumerate() {
-        words[1] |= u64::from(extent - 1) << (24 + 8 * dimension);
-    }
     words[3..8].iter_mut().zip(&argument.extents).for_each(|(word, &extent)| *word = extent);
     words[8..12].iter_mut().zip(&argument.strides).for_each(|(word, &stride)| *word = stride);
+    // An axis has three words of 16 bits. The number of pixels does not fit a byte.
+    if let Some(axes) = &spec.im2col {
+        words[12] = spec.box_extents[1].into();
+        for (word, axis) in words[13..].iter_mut().zip(axes) {
+            let [lower, upper] = [axis.lower, axis.upper].map(|corner| corner as i16 as u16);
+            *word = u64::from(lower) | u64::from(upper) << 16 | u64::from(axis.stride) << 32;
+        }
+    }
+    let in_bytes = if spec.im2col.is_some() { 1 } else { spec.box_extents.len() };
+    for (dimension, &extent) in spec.box_extents[..in_bytes].iter().enumerate() {
+        words[1] |= u64::from(extent - 1) << (24 + 8 * dimension);
+    }
     let mut image = [0; MAP_BYTES];
     for (bytes, word) in image.chunks_exact_mut(8).zip(words) {
         bytes.copy_from_slice(&word.to_le_bytes());
@@ -73,10 +82,18 @@ fn decode(image: &[u8]) -> Option<(TensorMapSpec, TensorMapArgument)> {
     if words[0] != MAGIC || !(1..=5).contains(&rank) {
         return None;
     }
-    let spec = TensorMapSpec {
-        element: *Element::ALL.get(byte(0))?,
-        box_extents: (0..rank).map(|dimension| byte(3 + dimension) as u32 + 1).collect(),
-        swizzle: *SwizzleMode::ALL.get(byte(1))?,
+    let (element, swizzle) = (*Element::ALL.get(byte(0))?, *SwizzleMode::ALL.get(byte(1))?);
+    let extent = |dimension: usize| byte(3 + dimension) as u32 + 1;
+    let spec = if words[12] == 0 {
+        TensorMapSpec::tiled(element, (0..rank).map(extent).collect(), swizzle)
+    } else {
+        let axis = |word: &u64| Im2colAxis {
+            lower: (*word as u16).cast_signed().into(),
+            upper: ((*word >> 16) as u16).cast_signed().into(),
+            stride: (*word >> 32) as u32,
+        };
+        let axes = words[13..].iter().take(rank.checked_sub(2)?).map(axis).collect();
+        TensorMapSpec::im2col(element, [extent(0), words[12] as u32], axes, swizzle)
     };
     let argument = TensorMapArgument {
         address: words[2],
@@ -152,22 +169,27 @@ impl Emulator<'_> {
     }
 
     /// The tensor map that an operand points to. Fails unless it has as many dimensions as there
-    /// are coordinates.
+    /// are coordinates, and is of the same mode.
     pub(crate) fn map_of_rank(
         &self,
         program: &Program,
         pointer: u64,
         at: At,
-        coordinates: usize,
+        (coordinates, im2col): (usize, bool),
         what: &str,
     ) -> Outcome<FoundMap> {
         let found = self.find_map(program, pointer, at, what)?;
-        let rank = found.map.spec.rank();
-        if rank != coordinates {
-            let message = format!("{coordinates} coordinates for a tensor map of rank {rank}");
-            return Err(self.fault(ReportKind::TmaMisuse, message, at, what));
-        }
-        Ok(found)
+        let spec = &found.map.spec;
+        let rank = spec.rank();
+        let message = match (spec.im2col.is_some(), im2col) {
+            (true, false) => "a tiled copy through an im2col map".to_owned(),
+            (false, true) => "an im2col load through a tensor map of boxes".to_owned(),
+            _ if rank != coordinates => {
+                format!("{coordinates} coordinates for a tensor map of rank {rank}")
+            }
+            _ => return Ok(found),
+        };
+        Err(self.fault(ReportKind::TmaMisuse, message, at, what))
     }
 
     /// Checks and records that an access of a lane reads a map, if the map lies in memory.
@@ -223,12 +245,12 @@ impl Emulator<'_> {
         warp: &Warp,
         at: At,
         map: Slot,
-        coordinates: usize,
+        of: (usize, bool),
     ) -> Outcome {
         let what = "prefetches a box";
         for lane in warp.active_lanes() {
             let pointer = warp.get(program, map, lane);
-            let found = self.map_of_rank(program, pointer, at, coordinates, what)?;
+            let found = self.map_of_rank(program, pointer, at, of, what)?;
             let access = self.generic_access(warp, at, Some(lane), false);
             self.read_map(warp, lane, &found, access, what)?;
         }
@@ -286,11 +308,7 @@ mod tests {
     use super::*;
 
     fn example() -> (TensorMapSpec, TensorMapArgument) {
-        let spec = TensorMapSpec {
-            element: Element::Bf16,
-            box_extents: vec![64, 256, 1, 2, 3],
-            swizzle: SwizzleMode::B128,
-        };
+        let spec = TensorMapSpec::tiled(Element::Bf16, vec![64, 256, 1, 2, 3], SwizzleMode::B128);
         let argument = TensorMapArgument {
             address: 3 << 36 | 0x40,
             extents: vec![1 << 32, 7, 2, 3, 4],
@@ -312,6 +330,23 @@ mod tests {
                 assert_eq!(decode(&image), Some((spec.clone(), argument.clone())));
             }
         }
+    }
+
+    #[test]
+    fn images_of_im2col_maps_have_their_axes() {
+        let axes = [(-128, 127, 8), (127, -5, 1)];
+        let axes = axes.map(|(lower, upper, stride)| Im2colAxis { lower, upper, stride });
+        let (element, swizzle) = (Element::F32, SwizzleMode::B64);
+        let mut spec = TensorMapSpec::im2col(element, [16, 1024], axes.to_vec(), swizzle);
+        let argument = TensorMapArgument::packed(1 << 20, element, &[64, 300, 200, 3]);
+        let image = tensor_map_image(&spec, &argument).unwrap();
+        assert_eq!(decode(&image), Some((spec.clone(), argument.clone())));
+        spec.box_extents[1] = 1025;
+        assert!(tensor_map_image(&spec, &argument).is_err());
+        spec.box_extents[1] = 1;
+        let narrow = TensorMapArgument::packed(1 << 20, element, &[64, 300, 100, 3]);
+        let error = tensor_map_image(&spec, &narrow).unwrap_err().to_string();
+        assert!(error.contains("no position along H"), "{error}");
     }
 
     #[test]

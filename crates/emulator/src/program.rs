@@ -237,6 +237,7 @@ pub(crate) enum Step {
     TmaPrefetch {
         map: Slot,
         coordinates: u32,
+        im2col: bool,
     },
     CopyAsync {
         bytes: u32,
@@ -276,6 +277,8 @@ pub(crate) struct TmaLoad {
     pub(crate) destination: Slot,
     pub(crate) barrier: Slot,
     pub(crate) coordinates: Box<[Slot]>,
+    /// One for each axis of an im2col map.
+    pub(crate) offsets: Box<[Slot]>,
     pub(crate) mask: Option<Slot>,
 }
 
@@ -403,7 +406,8 @@ impl Step {
                 visit(&mut load.map, false);
                 visit(&mut load.destination, false);
                 visit(&mut load.barrier, false);
-                load.coordinates.iter_mut().chain(&mut load.mask).for_each(|s| visit(s, false));
+                let place = load.coordinates.iter_mut().chain(&mut load.offsets);
+                place.chain(&mut load.mask).for_each(|slot| visit(slot, false));
             }
             Step::BulkLoad(load) => {
                 let BulkLoad { source, destination, barrier, bytes, mask } = &mut **load;

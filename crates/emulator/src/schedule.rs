@@ -247,6 +247,24 @@ mod tests {
     }
 
     #[test]
+    fn names_are_those_of_the_functions() {
+        for (text, schedule) in [
+            ("round-robin", Schedule::round_robin()),
+            ("seeded:7", Schedule::seeded(7)),
+            ("async-late:18446744073709551615", Schedule::async_late(u64::MAX)),
+            ("async-early:0", Schedule::async_early(0)),
+            ("stores-late", Schedule::stores_late(0)),
+        ] {
+            assert_eq!(text.parse(), Ok(schedule), "{text}");
+        }
+        for text in ["", "seeded:", "seeded:-1", "seeded:1:2", "round-robin:0", "Seeded:1", "late"]
+        {
+            let error = text.parse::<Schedule>().unwrap_err().to_string();
+            assert!(error.starts_with(&format!("'{text}' is no schedule: use")), "{error}");
+        }
+    }
+
+    #[test]
     fn late_stores_are_passed_over_but_not_forgotten() {
         let mut scheduler = Scheduler::new(&Schedule::stores_late(1));
         let first = (0..).find(|_| scheduler.choose(of(1, 2), |operation| operation == 1) == 2);

@@ -84,16 +84,20 @@ pub(crate) fn check_map(
     let rank = spec.rank();
     let element = u64::from(spec.element.bytes());
     let inner = spec.box_extents.first().map_or(0, |&extent| u64::from(extent) * element);
-    let rule = if !(1..=5).contains(&rank) {
+    let im2col = spec.check_im2col().and_then(|()| spec.check_im2col_extents(&argument.extents));
+    let mut extents = spec.box_extents.iter().enumerate();
+    let rule = if let Err(error) = im2col {
+        return Err(SetupError::TensorMap { name: name.to_owned(), rule: error.to_string() });
+    } else if !(1..=5).contains(&rank) {
         "its rank must be 1 to 5"
     } else if argument.extents.len() != rank || argument.strides.len() != rank - 1 {
-        "it needs as many extents as its box has dimensions, and one stride fewer"
+        "it needs an extent for each dimension, and one stride fewer"
     } else if !argument.address.is_multiple_of(16)
         || argument.strides.iter().any(|stride| stride % 16 != 0)
     {
         "its address and strides must be multiples of 16 bytes"
-    } else if spec.box_extents.iter().any(|extent| !(1..=256).contains(extent)) {
-        "its box extents must be 1 to 256"
+    } else if extents.any(|(at, extent)| !(1..=spec.largest_extent(at)).contains(extent)) {
+        "its box extents must be 1 to 256, and the pixels of an im2col map 1 to 1024"
     } else if argument.extents.iter().any(|&extent| extent == 0 || extent > 1 << 32) {
         "its extents must be 1 to 2^32"
     } else if argument.strides.iter().any(|&stride| stride >= 1 << 40) {
@@ -105,7 +109,7 @@ pub(crate) fn check_map(
     } else {
         return Ok(());
     };
-    Err(SetupError::TensorMap { name: name.to_owned(), rule })
+    Err(SetupError::TensorMap { name: name.to_owned(), rule: rule.to_owned() })
 }
 
 /// Clusters of a launch's grid.

@@ -5,13 +5,13 @@ mod transfer;
 
 use std::rc::Rc;
 
-use pgemm_ir::{ReductionOp, SwizzleMode};
+use pgemm_ir::{ReductionOp, SwizzleMode, im2col_offset_limit};
 
 use crate::fault::{At, Outcome};
-use crate::flight::{Flight, FlightKind};
+use crate::flight::{BoxPlace, Flight, FlightKind};
 use crate::machine::{Emulator, Operation};
 use crate::maps::FoundMap;
-use crate::program::{Program, Slot, TmaLoad};
+use crate::program::{Program, Slot, TensorMap, TmaLoad};
 use crate::report::{ActorKind, ReportKind};
 use crate::state::{BulkThread, Flow, Warp};
 
@@ -26,27 +26,55 @@ fn box_alignment(swizzle: SwizzleMode) -> u32 {
 /// A copy that is about to start: its box, and the first byte of the box in shared memory.
 pub(crate) struct Copy {
     pub(crate) found: FoundMap,
-    /// The first element of the box.
-    pub(crate) first: [i64; 5],
+    pub(crate) place: BoxPlace,
     pub(crate) shared: u32,
 }
 
+/// Why an im2col load cannot begin at a place: it must be a position of the filter, and offsets
+/// have few bits (PTX ISA, "im2col mode").
+fn im2col_misuse(map: &TensorMap, place: &BoxPlace) -> Option<String> {
+    let axes = map.spec.im2col.as_ref()?;
+    let limit = im2col_offset_limit(axes.len());
+    for (at, axis) in axes.iter().enumerate() {
+        let (lower, last) = (i64::from(axis.lower), axis.last(map.argument.extents[at + 1]));
+        let (position, offset) = (place.first[at + 1], place.offsets[at]);
+        if !(lower..=last).contains(&position) || (position - lower) % i64::from(axis.stride) != 0 {
+            let (dimension, stride) = (at + 1, axis.stride);
+            return Some(format!(
+                "an im2col load begins at {position} in dimension {dimension}, whose positions are \
+                 {lower} to {last} in steps of {stride}"
+            ));
+        }
+        if offset >= i64::from(limit) {
+            return Some(format!(
+                "im2col offset {offset} of dimension {}: 0 to {} are possible",
+                at + 1,
+                limit - 1
+            ));
+        }
+    }
+    None
+}
+
 impl Emulator<'_> {
-    /// Makes the checks of loads and stores, and returns the map, the coordinates and the address
-    /// in shared memory.
+    /// Makes the checks of loads and stores. Only im2col loads have offsets.
     fn tma_box(
         &self,
         program: &Program,
         warp: &Warp,
         at: At,
         lane: usize,
-        (map, coordinates, shared): (Slot, &[Slot], Slot),
+        (map, coordinates, offsets, shared): (Slot, &[Slot], &[Slot], Slot),
         what: &str,
-    ) -> Outcome<(FoundMap, [i64; 5], u32)> {
+    ) -> Outcome<Copy> {
         let pointer = warp.get(program, map, lane);
-        let found = self.map_of_rank(program, pointer, at, coordinates.len(), what)?;
+        let of = (coordinates.len(), !offsets.is_empty());
+        let found = self.map_of_rank(program, pointer, at, of, what)?;
         let spec = &found.map.spec;
-        let mut first = [0; 5];
+        let BoxPlace { mut first, offsets: mut added } = BoxPlace::default();
+        for (added, &slot) in added.iter_mut().zip(offsets) {
+            *added = i64::from(warp.get(program, slot, lane) as u32);
+        }
         for (first, &slot) in first.iter_mut().zip(coordinates) {
             *first = i64::from(warp.get(program, slot, lane) as u32 as i32);
         }
@@ -60,13 +88,17 @@ impl Emulator<'_> {
             );
             return Err(self.fault(ReportKind::TmaMisuse, message, at, what));
         }
+        let place = BoxPlace { first, offsets: added };
+        if let Some(message) = im2col_misuse(&found.map, &place) {
+            return Err(self.fault(ReportKind::TmaMisuse, message, at, what));
+        }
         let address = warp.get(program, shared, lane);
         let (bytes, align) = (spec.box_bytes(), box_alignment(spec.swizzle));
         // The swizzle permutes whole rows of 128 bytes.
         let touched =
             if spec.swizzle == SwizzleMode::None { bytes } else { bytes.next_multiple_of(128) };
         self.shared_offset(at.id.rank, address, touched, align, at, what)?;
-        Ok((found, first, address as u32))
+        Ok(Copy { found, place, shared: address as u32 })
     }
 
     pub(crate) fn tma_load(
@@ -79,9 +111,8 @@ impl Emulator<'_> {
         let what = "issues a TMA load";
         self.after_dependency(program, warp, at, what)?;
         for lane in warp.active_lanes() {
-            let parts = (load.map, &load.coordinates[..], load.destination);
-            let (found, first, shared) = self.tma_box(program, warp, at, lane, parts, what)?;
-            let copy = Copy { found, first, shared };
+            let parts = (load.map, &load.coordinates[..], &load.offsets[..], load.destination);
+            let copy = self.tma_box(program, warp, at, lane, parts, what)?;
             let mask = load.mask.map(|mask| warp.get(program, mask, lane));
             let barrier = warp.get(program, load.barrier, lane) as u32;
             self.launch_loads(warp, at, lane, copy, (barrier, mask), what)?;
@@ -100,7 +131,7 @@ impl Emulator<'_> {
         (barrier, mask): (u32, Option<u64>),
         what: &str,
     ) -> Outcome {
-        let Copy { found, first, shared } = copy;
+        let Copy { found, place, shared } = copy;
         let ctas = self.cluster(at.id.slot).ctas.len();
         let mask = mask.unwrap_or(1 << at.id.rank);
         if mask == 0 || mask >> ctas != 0 {
@@ -122,7 +153,7 @@ impl Emulator<'_> {
                 loc: at.loc,
                 knowledge: Rc::clone(&knowledge),
                 map: Rc::clone(&found.map),
-                first,
+                place,
                 shared,
                 kind: FlightKind::Load { barrier },
             };
@@ -156,14 +187,14 @@ impl Emulator<'_> {
             if reduction.is_some() { "issues a TMA reduction" } else { "issues a TMA store" };
         self.after_dependency(program, warp, at, what)?;
         for lane in warp.active_lanes() {
-            let parts = (map, coordinates, source);
-            let (found, first, shared) = self.tma_box(program, warp, at, lane, parts, what)?;
-            let element = found.map.spec.element;
+            let parts = (map, coordinates, &[][..], source);
+            let copy = self.tma_box(program, warp, at, lane, parts, what)?;
+            let element = copy.found.map.spec.element;
             if let Some(op) = reduction.filter(|op| !op.combines(element, true)) {
                 let message = format!("the reduction {op} of {element} does not exist");
                 return Err(self.fault(ReportKind::TmaMisuse, message, at, what));
             }
-            self.launch_store(warp, at, lane, Copy { found, first, shared }, reduction, what)?;
+            self.launch_store(warp, at, lane, copy, reduction, what)?;
         }
         warp.tick();
         Ok(Flow::Visible)
@@ -179,7 +210,7 @@ impl Emulator<'_> {
         reduction: Option<ReductionOp>,
         what: &str,
     ) -> Outcome {
-        let Copy { found, first, shared } = copy;
+        let Copy { found, place, shared } = copy;
         let thread = match warp.bulk.iter().position(|t| t.lane == lane as u32) {
             Some(thread) => thread,
             None => {
@@ -215,7 +246,7 @@ impl Emulator<'_> {
             loc: at.loc,
             knowledge: Rc::new(warp.knowledge.clone()),
             map: Rc::clone(&found.map),
-            first,
+            place,
             shared,
             kind: FlightKind::Store {
                 warp: at.id.warp,

@@ -63,7 +63,7 @@ impl<'k> Parts<'k> {
     fn declare(b: &'k KernelBuilder, tile: Tile, readers: u32) -> Self {
         let map = |(name, rows)| {
             let (element, swizzle) = (Element::Bf16, SwizzleMode::B128);
-            b.tensor_map(name, TensorMapSpec { element, box_extents: vec![DEPTH, rows], swizzle })
+            b.tensor_map(name, TensorMapSpec::tiled(element, vec![DEPTH, rows], swizzle))
         };
         let region = |name, bytes| {
             let request = SmemRequest::whole(bytes, 1024);

@@ -35,8 +35,13 @@ fn numbers(count: usize) -> Vec<bf16> {
 }
 
 /// Times a launch that reads and writes `bytes` bytes in turn with copies of as many, and prints
-/// both.
-fn compare_with_copy(name: &str, stream: &Stream, bytes: usize, launch: &PreparedLaunch<'_>) {
+/// both. Returns the speed of the launch by that of the copies.
+fn compare_with_copy(
+    name: &str,
+    stream: &Stream,
+    bytes: usize,
+    launch: &PreparedLaunch<'_>,
+) -> f64 {
     let device = stream.device();
     let source = DeviceArray::<u8>::zeroed(device, bytes / 2, stream.as_ref()).unwrap();
     let target = std::cell::RefCell::new(DeviceArray::<u8>::new(device, bytes / 2).unwrap());
@@ -46,6 +51,7 @@ fn compare_with_copy(name: &str, stream: &Stream, bytes: usize, launch: &Prepare
     let [copy, kernel] =
         compare(stream, [&copy, &kernel]).map(|seconds| bytes as f64 / seconds / 1e12);
     eprintln!("{name}: {kernel:.3} TB/s; copies {copy:.3} TB/s; {:.3} of it", kernel / copy);
+    kernel / copy
 }
 
 #[track_caller]
@@ -74,7 +80,8 @@ fn softmax_runs_at_the_speed_of_memory() {
     let loaded = softmax(COLUMNS as u32).unwrap().load(&device).unwrap();
     let arguments = loaded.arguments().with("x", &x).unwrap().with("y", &y).unwrap();
     let launch = loaded.prepare([ROWS as u32, 1, 1], &arguments).unwrap();
-    compare_with_copy("softmax 65536×4096 bf16", &stream, 4 * values.len(), &launch);
+    let speed = compare_with_copy("softmax 65536×4096 bf16", &stream, 4 * values.len(), &launch);
+    assert!(speed >= 0.9, "softmax has {speed:.3} of the speed of copies");
     let found = y.to_vec(stream.as_ref()).unwrap();
     for row in sample() {
         let at = row * COLUMNS..(row + 1) * COLUMNS;
@@ -97,7 +104,8 @@ fn rms_norm_runs_at_the_speed_of_memory() {
     let arguments = loaded.arguments().with("x", &x).unwrap().with("y", &y).unwrap();
     let arguments = arguments.with("w", &w).unwrap().with("epsilon", 1e-5f32).unwrap();
     let launch = loaded.prepare([ROWS as u32, 1, 1], &arguments).unwrap();
-    compare_with_copy("RMSNorm 65536×4096 bf16", &stream, 4 * values.len(), &launch);
+    let speed = compare_with_copy("RMSNorm 65536×4096 bf16", &stream, 4 * values.len(), &launch);
+    assert!(speed >= 0.9, "RMSNorm has {speed:.3} of the speed of copies");
     let found = y.to_vec(stream.as_ref()).unwrap();
     for row in sample() {
         let at = row * COLUMNS..(row + 1) * COLUMNS;

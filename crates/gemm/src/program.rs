@@ -75,7 +75,7 @@ mod loaded;
 use std::path::Path;
 use std::sync::Arc;
 
-use pgemm_ir::text::{TextOptions, parse, to_text};
+use pgemm_ir::text::{TextOptions, parse_file, to_text};
 use pgemm_ir::{CtaShape, Kernel, Param};
 
 pub use self::arguments::Arguments;
@@ -133,7 +133,7 @@ impl Program {
     /// [`ProgramError::Text`] with the line that is no part of a kernel,
     /// [`ProgramError::TooLong`], or the errors of [`new`](Self::new).
     pub fn from_text(text: &str) -> Result<Program> {
-        Ok(Program::parsed(text)?)
+        Ok(Program::parsed(text, "text")?)
     }
 
     /// Reads the text form of a kernel from a file, checks the kernel and optimises it.
@@ -151,7 +151,7 @@ impl Program {
             let place = error.utf8_error().valid_up_to();
             of_file(ProgramError::NotUtf8 { line: 1 + lines(&error.as_bytes()[..place]) })
         })?;
-        Ok(Program::parsed(&text).map_err(of_file)?)
+        Ok(Program::parsed(&text, &path.display().to_string()).map_err(of_file)?)
     }
 
     /// Writes the text form of the kernel to a file, in place of one that is there.
@@ -162,11 +162,11 @@ impl Program {
         files::write(path.as_ref(), self.to_text().as_bytes())
     }
 
-    fn parsed(text: &str) -> Result<Program, ProgramError> {
+    fn parsed(text: &str, file: &str) -> Result<Program, ProgramError> {
         if text.len() > MOST_TEXT_BYTES {
             return Err(ProgramError::TooLong { bytes: text.len(), most: MOST_TEXT_BYTES });
         }
-        Program::checked(parse(text)?)
+        Program::checked(parse_file(text, file)?)
     }
 
     /// The kernel in its text form, for a file.

@@ -123,7 +123,7 @@ impl<'k> Val<'k, ty::Smem> {
     ///
     /// let b = KernelBuilder::new("copies", 1);
     /// let (element, swizzle) = (Element::Bf16, SwizzleMode::None);
-    /// let map = b.tensor_map("a", TensorMapSpec { element, box_extents: vec![64, 8], swizzle });
+    /// let map = b.tensor_map("a", TensorMapSpec::tiled(element, vec![64, 8], swizzle));
     /// let tile = b.region("tile", RegionKind::Data(element), SmemRequest::whole(4096, 128));
     /// let full = b.region("full", RegionKind::Mbarrier, SmemRequest::whole(8, 8));
     /// b.warp_roles(Occupancy::ONE_CTA, |roles| {

@@ -12,6 +12,8 @@ pub struct TensorMap<'k> {
     /// Box, element type and swizzle.
     pub spec: TensorMapSpec,
     pub(crate) policy: Option<Val<'k, ty::U64>>,
+    /// Offsets of an im2col map; zeros if there are none.
+    pub(crate) offsets: Vec<Val<'k, ty::U32>>,
 }
 
 impl KernelBuilder {
@@ -26,7 +28,7 @@ impl KernelBuilder {
     #[track_caller]
     pub fn tensor_map(&self, name: &str, spec: TensorMapSpec) -> TensorMap<'_> {
         let id = self.declare_param(name, ParamKind::TensorMap(spec.clone()));
-        TensorMap { pointer: self.value(Op::MapParam(id), vec![]), spec, policy: None }
+        self.map_at(self.value(Op::MapParam(id), vec![]), spec)
     }
 
     /// A tensor map of this spec at an address of global memory, a multiple of 128.
@@ -36,7 +38,11 @@ impl KernelBuilder {
         address: Val<'k, ty::U64>,
         spec: TensorMapSpec,
     ) -> TensorMap<'k> {
-        TensorMap { pointer: self.value(Op::MapAt, vec![address.id]), spec, policy: None }
+        self.map_at(self.value(Op::MapAt, vec![address.id]), spec)
+    }
+
+    fn map_at<'k>(&self, pointer: Val<'k, ty::MapPtr>, spec: TensorMapSpec) -> TensorMap<'k> {
+        TensorMap { pointer, spec, policy: None, offsets: vec![] }
     }
 
     /// The first byte of a region.

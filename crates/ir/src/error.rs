@@ -75,6 +75,19 @@ pub enum BuildError {
         /// Place of the copy.
         location: Location,
     },
+    /// Another number of offsets than an im2col map has axes.
+    #[error(
+        "{location}: an im2col load of a tensor map with {axes} axes has {offsets} offsets: give \
+         one for each axis, W first, and none for a map without axes"
+    )]
+    Im2colOffsets {
+        /// Place of the copy.
+        location: Location,
+        /// Axes of the map.
+        axes: usize,
+        /// The number of offsets.
+        offsets: usize,
+    },
     /// More named barriers than a CTA has.
     #[error(
         "{location}: with named barriers '{name}' there are {end}: a CTA has {NAMED_BARRIERS}, one \

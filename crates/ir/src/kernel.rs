@@ -4,7 +4,9 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-use crate::{AccId, Element, LocId, Op, ParamId, RegionId, RoleId, TensorMapSpec, Type, ValueId};
+use crate::{
+    AccId, Element, Im2colAxis, LocId, Op, ParamId, RegionId, RoleId, TensorMapSpec, Type, ValueId,
+};
 
 /// Dynamic shared memory that one CTA can use on sm_90, in bytes (227 KiB).
 pub const MAX_SMEM_BYTES: u32 = 232_448;
@@ -78,7 +80,8 @@ pub enum ParamKind {
     TensorMap(TensorMapSpec),
 }
 
-/// The text form, such as `u32` or `tensor_map bf16 [64, 128] b128`.
+/// The text form, such as `u32` or `tensor_map bf16 [64, 128] b128`, behind which the axes of an
+/// im2col map follow: `im2col [-1 to -1 by 1]`.
 impl fmt::Display for ParamKind {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -86,7 +89,14 @@ impl fmt::Display for ParamKind {
             ParamKind::TensorMap(spec) => {
                 let extents: Vec<String> = spec.box_extents.iter().map(u32::to_string).collect();
                 let (extents, swizzle) = (extents.join(", "), spec.swizzle.name());
-                write!(f, "tensor_map {} [{extents}] {swizzle}", spec.element)
+                write!(f, "tensor_map {} [{extents}] {swizzle}", spec.element)?;
+                let Some(axes) = &spec.im2col else { return Ok(()) };
+                let axis = |axis: &Im2colAxis| {
+                    let Im2colAxis { lower, upper, stride } = axis;
+                    format!("{lower} to {upper} by {stride}")
+                };
+                let axes: Vec<String> = axes.iter().map(axis).collect();
+                write!(f, " im2col [{}]", axes.join(", "))
             }
         }
     }

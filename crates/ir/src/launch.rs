@@ -3,8 +3,8 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::Element;
 use crate::named::named;
+use crate::{Element, Im2colAxis};
 
 named! {
     /// The shared-memory swizzle of a TMA box: 16-byte chunks are permuted within rows of this many
@@ -58,16 +58,41 @@ pub struct TensorMapSpec {
     /// Element type in global and shared memory.
     pub element: Element,
     /// Box extents in elements, innermost (contiguous) dimension first. Their number is the rank, 1
-    /// to 5.
+    /// to 5. An im2col map has two: channels and pixels.
     pub box_extents: Vec<u32>,
     /// Swizzle of the box in shared memory.
     pub swizzle: SwizzleMode,
+    /// The axes W, H and D of an im2col map, as many as there are; none for boxes of a tensor.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub im2col: Option<Vec<Im2colAxis>>,
 }
 
 impl TensorMapSpec {
-    /// Number of dimensions.
+    /// Boxes of a tensor.
+    pub fn tiled(element: Element, box_extents: Vec<u32>, swizzle: SwizzleMode) -> TensorMapSpec {
+        TensorMapSpec { element, box_extents, swizzle, im2col: None }
+    }
+
+    /// Pixels of images, in boxes of these channels (at most 256) and pixels (at most 1024). The
+    /// tensor has the dimensions C, the axes, and N; [`Im2colAxis`] says which pixels a box has.
+    pub fn im2col(
+        element: Element,
+        [channels, pixels]: [u32; 2],
+        axes: Vec<Im2colAxis>,
+        swizzle: SwizzleMode,
+    ) -> TensorMapSpec {
+        TensorMapSpec { element, box_extents: vec![channels, pixels], swizzle, im2col: Some(axes) }
+    }
+
+    /// Number of dimensions of the tensor.
     pub fn rank(&self) -> usize {
-        self.box_extents.len()
+        self.im2col.as_ref().map_or(self.box_extents.len(), |axes| axes.len() + 2)
+    }
+
+    /// The largest extent of a box in a dimension (CUDA driver API, `cuTensorMapEncodeTiled` and
+    /// `cuTensorMapEncodeIm2col`).
+    pub fn largest_extent(&self, dimension: usize) -> u32 {
+        if self.im2col.is_some() && dimension == 1 { 1024 } else { 256 }
     }
 
     /// Bytes that one box fills in shared memory, out-of-bounds elements included.

@@ -10,6 +10,7 @@ mod debug;
 mod declare;
 mod element;
 mod error;
+mod im2col;
 mod instruction;
 mod kernel;
 mod launch;
@@ -43,6 +44,7 @@ pub use copies::Copies;
 pub use declare::TensorMap;
 pub use element::{Element, FloatFormat, Format, UnknownElement};
 pub use error::BuildError;
+pub use im2col::{Im2colAxis, Im2colError, im2col_offset_limit};
 pub use instruction::{CustomValues, HostScalar, Instruction};
 pub use kernel::{
     Accumulator, Block, CtaShape, Inst, Kernel, Location, MAX_SMEM_BYTES, MBARRIER_BYTES,

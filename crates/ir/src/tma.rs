@@ -3,7 +3,7 @@
 use crate::builder::KernelBuilder;
 use crate::declare::TensorMap;
 use crate::value::{IntoVal, Val, ty};
-use crate::{Element, Op, ReductionOp, Scope};
+use crate::{BuildError, Element, Op, ReductionOp, Scope, ValueId};
 
 impl KernelBuilder {
     /// Starts the copy of consecutive bytes of global memory to `destination`. The bytes complete
@@ -96,6 +96,31 @@ impl<'k> TensorMap<'k> {
         TensorMap { policy: Some(policy.into_val(self.pointer.builder)), ..self.clone() }
     }
 
+    /// The same im2col map, with offsets that are added to all positions of its loads and
+    /// prefetches: W first, then H and D. They choose an element of the filter.
+    pub fn at_offsets(&self, offsets: &[Val<'k, ty::U32>]) -> Self {
+        TensorMap { offsets: offsets.to_vec(), ..self.clone() }
+    }
+
+    /// Coordinates, and the offsets of an im2col map behind them. Without offsets they are zeros.
+    #[track_caller]
+    fn place(&self, coordinates: &[Val<'k, ty::U32>]) -> (bool, Vec<ValueId>) {
+        let builder = self.pointer.builder;
+        let axes = self.spec.im2col.as_ref().map_or(0, Vec::len);
+        let mut offsets = self.offsets.clone();
+        if offsets.is_empty() {
+            for _ in 0..axes {
+                offsets.push(builder.constant(0));
+            }
+        }
+        if offsets.len() != axes {
+            let offsets = offsets.len();
+            builder.fail(|location| BuildError::Im2colOffsets { location, axes, offsets });
+        }
+        let values = coordinates.iter().chain(&offsets).map(|value| value.id);
+        (self.spec.im2col.is_some(), values.collect())
+    }
+
     /// Lets this thread's later uses of a map in memory see the bytes of the map that it has
     /// acquired.
     #[track_caller]
@@ -113,16 +138,21 @@ impl<'k> TensorMap<'k> {
     /// dependency wait, since later writes reach L2 too. Every active thread asks once.
     #[track_caller]
     pub fn prefetch_box(&self, coordinates: &[Val<'k, ty::U32>]) {
+        let (im2col, place) = self.place(coordinates);
         let mut args = vec![self.pointer.id];
-        args.extend(coordinates.iter().map(|value| value.id));
+        args.extend(place);
         args.extend(self.policy.map(|policy| policy.id));
-        let op = Op::TmaPrefetch { rank: coordinates.len() as u32, policy: self.policy.is_some() };
+        let (rank, policy) = (coordinates.len() as u32, self.policy.is_some());
+        let op = Op::TmaPrefetch { rank, im2col, policy };
         self.pointer.builder.effect(op, args);
     }
 
     /// Starts the copy of the box at `coordinates` (innermost first) to `destination`. Its bytes
     /// complete on `mbarrier`, which must expect them: [`Copies`](crate::Copies) counts them. Every
     /// active thread starts a copy.
+    ///
+    /// The coordinates of an im2col map are the first channel, the position along each axis at
+    /// which the walk begins, and the image. The position must be one of those that the map has.
     #[track_caller]
     pub fn load(
         &self,
@@ -154,11 +184,13 @@ impl<'k> TensorMap<'k> {
         coordinates: &[Val<'k, ty::U32>],
         mask: Option<Val<'k, ty::U32>>,
     ) {
+        let (im2col, place) = self.place(coordinates);
         let mut args = vec![self.pointer.id, destination.id, mbarrier.id];
-        args.extend(coordinates.iter().chain(&mask).map(|value| value.id));
+        args.extend(place.into_iter().chain(mask.map(|mask| mask.id)));
         args.extend(self.policy.map(|policy| policy.id));
         let op = Op::TmaLoad {
             rank: coordinates.len() as u32,
+            im2col,
             multicast: mask.is_some(),
             policy: self.policy.is_some(),
         };

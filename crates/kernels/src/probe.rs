@@ -189,11 +189,11 @@ impl<'k> Probe<'k> {
     fn declare(b: &'k KernelBuilder, spec: ProbeSpec) -> Probe<'k> {
         let map = b.tensor_map(
             "buffer",
-            TensorMapSpec {
-                element: Element::F32,
-                box_extents: vec![ROW_ELEMENTS, spec.box_bytes / PROBE_ROW_BYTES],
-                swizzle: SwizzleMode::None,
-            },
+            TensorMapSpec::tiled(
+                Element::F32,
+                vec![ROW_ELEMENTS, spec.box_bytes / PROBE_ROW_BYTES],
+                SwizzleMode::None,
+            ),
         );
         let [boxes, reads] = ["boxes", "reads"].map(|name| b.param(name));
         let map = map.with_policy(b.param::<ty::U64>("policy"));

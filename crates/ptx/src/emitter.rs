@@ -386,8 +386,8 @@ impl<'k> Emitter<'k> {
 
             Op::PrefetchLine => self.prefetch_line(inst),
             Op::PrefetchMap => self.prefetch_map(inst),
-            Op::TmaLoad { rank, multicast, policy } => {
-                self.tma_load(inst, *rank, *multicast, *policy)
+            Op::TmaLoad { rank, im2col, multicast, policy } => {
+                self.tma_load(inst, (*rank, *im2col), *multicast, *policy)
             }
             Op::TmaStore { rank, policy } => self.tma_store(inst, None, *rank, *policy),
             Op::TmaReduce { op, rank, policy } => self.tma_store(inst, Some(*op), *rank, *policy),
@@ -396,7 +396,9 @@ impl<'k> Emitter<'k> {
             Op::BulkReduce { op, element, policy } => {
                 self.bulk_store(inst, Some((*op, *element)), *policy)
             }
-            Op::TmaPrefetch { rank, policy } => self.tma_prefetch(inst, *rank, *policy),
+            Op::TmaPrefetch { rank, im2col, policy } => {
+                self.tma_prefetch(inst, (*rank, *im2col), *policy)
+            }
             Op::BulkCommit => self.plain(inst, "cp.async.bulk.commit_group"),
             Op::BulkWait { pending, read } => self.bulk_wait(inst, *pending, *read),
 

@@ -1,6 +1,6 @@
 //! TMA copies and prefetches, and the bulk groups of stores.
 
-use pgemm_ir::{Element, Inst, ReductionOp, ValueId};
+use pgemm_ir::{Element, Inst, ReductionOp, ValueId, im2col_offset_limit};
 
 use crate::EmitError;
 use crate::emitter::{Emitter, ptx};
@@ -34,19 +34,22 @@ impl Emitter<'_> {
     pub(crate) fn tma_load(
         &mut self,
         inst: &Inst,
-        rank: u32,
+        (rank, im2col): (u32, bool),
         multicast: bool,
         policy: bool,
     ) -> Result<(), EmitError> {
-        let expected = 3 + rank as usize + usize::from(multicast) + usize::from(policy);
+        let place = place_operands(rank, im2col);
+        let expected = 3 + place + usize::from(multicast) + usize::from(policy);
         let [map, to, barrier, rest @ ..] = &inst.args[..] else {
             return Err(self.arity(inst, "operands", expected, inst.args.len()));
         };
         if inst.args.len() != expected {
             return Err(self.arity(inst, "operands", expected, inst.args.len()));
         }
-        let (coordinates, rest) = rest.split_at(rank as usize);
+        let (place, rest) = rest.split_at(place);
+        let (coordinates, offsets) = place.split_at(rank as usize);
         let (mask, policy) = rest.split_at(usize::from(multicast));
+        let (mode, offsets) = self.im2col_offsets(inst, offsets)?;
         let mask = match mask {
             [mask] => format!(", {}", self.cta_mask(inst, *mask)?),
             _ => String::new(),
@@ -59,9 +62,9 @@ impl Emitter<'_> {
         let multicast = if multicast { ".multicast::cluster" } else { "" };
         ptx!(
             self,
-            "cp.async.bulk.tensor.{rank}d.shared::cluster.global\
+            "cp.async.bulk.tensor.{rank}d.shared::cluster.global{mode}\
              .mbarrier::complete_tx::bytes{multicast}{hint} \
-             [{to}], [{map}, {{{coordinates}}}], [{barrier}]{mask}{policy}"
+             [{to}], [{map}, {{{coordinates}}}], [{barrier}]{offsets}{mask}{policy}"
         );
         Ok(())
     }
@@ -70,12 +73,41 @@ impl Emitter<'_> {
     fn cta_mask(&mut self, inst: &Inst, mask: ValueId) -> Result<String, EmitError> {
         if let Operand::Immediate(bits) = self.operand(inst, mask)? {
             self.within(inst, "CTA mask", bits as u32, 1, 0xffff, "one bit for each of 16 CTAs")?;
+        }
+        self.narrow(inst, mask)
+    }
+
+    /// An operand of 16 bits.
+    fn narrow(&mut self, inst: &Inst, value: ValueId) -> Result<String, EmitError> {
+        if let Operand::Immediate(bits) = self.operand(inst, value)? {
             return Ok(bits.to_string());
         }
-        let mask = self.read(inst, mask)?;
+        let value = self.read(inst, value)?;
         let narrow = self.scratch(Class::B16);
-        ptx!(self, "cvt.u16.u32 {narrow}, {mask}");
+        ptx!(self, "cvt.u16.u32 {narrow}, {value}");
         Ok(narrow.to_string())
+    }
+
+    /// The modifier and the operand of im2col offsets, which have 16 bits (PTX ISA,
+    /// "cp.async.bulk.tensor"); empty where there are none.
+    fn im2col_offsets(
+        &mut self,
+        inst: &Inst,
+        offsets: &[ValueId],
+    ) -> Result<(&'static str, String), EmitError> {
+        if offsets.is_empty() {
+            return Ok(("", String::new()));
+        }
+        let most = im2col_offset_limit(offsets.len()) - 1;
+        let mut list = vec![];
+        for &offset in offsets {
+            if let Operand::Immediate(bits) = self.operand(inst, offset)? {
+                let why = "up to 65535 for one axis, 255 for two and 31 for three";
+                self.within(inst, "im2col offset", bits as u32, 0, most, why)?;
+            }
+            list.push(self.narrow(inst, offset)?);
+        }
+        Ok((".im2col", format!(", {{{}}}", list.join(", "))))
     }
 
     /// The suffix and the operand of an L2 policy; empty where there is none.
@@ -184,25 +216,34 @@ impl Emitter<'_> {
     pub(crate) fn tma_prefetch(
         &mut self,
         inst: &Inst,
-        rank: u32,
+        (rank, im2col): (u32, bool),
         policy: bool,
     ) -> Result<(), EmitError> {
-        let expected = 1 + rank as usize + usize::from(policy);
+        let place = place_operands(rank, im2col);
+        let expected = 1 + place + usize::from(policy);
         let (map, rest) = match &inst.args[..] {
             [map, rest @ ..] if inst.args.len() == expected => (*map, rest),
             args => return Err(self.arity(inst, "operands", expected, args.len())),
         };
-        let (coordinates, policy) = rest.split_at(rank as usize);
+        let (place, policy) = rest.split_at(place);
+        let (coordinates, offsets) = place.split_at(rank as usize);
+        let (mode, offsets) = self.im2col_offsets(inst, offsets)?;
+        let mode = if im2col { mode } else { ".tile" };
         let (hint, policy) = self.cache_hint(inst, policy)?;
         let map = self.register(inst, map)?;
         let coordinates = self.read_list(inst, coordinates)?;
         ptx!(
             self,
-            "cp.async.bulk.prefetch.tensor.{rank}d.L2.global.tile{hint} \
-             [{map}, {{{coordinates}}}]{policy}"
+            "cp.async.bulk.prefetch.tensor.{rank}d.L2.global{mode}{hint} \
+             [{map}, {{{coordinates}}}]{offsets}{policy}"
         );
         Ok(())
     }
+}
+
+/// Coordinates of a box, and im2col offsets.
+fn place_operands(rank: u32, im2col: bool) -> usize {
+    rank as usize + if im2col { rank.saturating_sub(2) as usize } else { 0 }
 }
 
 /// The operation and the type of a reduction. Without `.noftz`, sums of f16 and bf16 would lose

@@ -78,7 +78,7 @@ impl ProgramHandle {
             ParamKind::TensorMap(spec) => {
                 found.kind = PGEMM_PARAMETER_TENSOR_MAP;
                 found.dtype = number_of(spec.element);
-                found.rank = spec.box_extents.len() as u32;
+                found.rank = spec.rank() as u32;
                 for (place, extent) in found.box_extents.iter_mut().zip(&spec.box_extents) {
                     *place = *extent;
                 }

@@ -325,8 +325,11 @@ fn missing_arguments(program: &Program, path: &Path, args: &Args, missing: &[&Pa
             ParamKind::Scalar(Type::F32 | Type::F64) => format!("--arg {name}=1.0"),
             ParamKind::Scalar(_) => format!("--arg {name}=1024"),
             ParamKind::TensorMap(spec) => {
-                let extents: Vec<String> =
-                    spec.box_extents.iter().rev().map(u32::to_string).collect();
+                // An image is larger than a box of channels and pixels has extents.
+                let extents: Vec<String> = match &spec.im2col {
+                    None => spec.box_extents.iter().rev().map(u32::to_string).collect(),
+                    Some(_) => vec!["64".to_owned(); spec.rank()],
+                };
                 format!("--arg {name}={}[{}]:random", spec.element, extents.join(","))
             }
         })

@@ -69,7 +69,8 @@ fn a_kernel_in_a_file_is_checked() {
     let run = about("check", &path, "");
     assert_eq!(run.status, 1, "{}{}", run.stdout, run.stderr);
     assert!(run.stdout.lines().count() <= 10, "{}", run.stdout);
-    for part in ["broken.kernel: kernel 'saxpy' breaks", "rule 11", "at text:", "rule 17"] {
+    let place = format!("at {}:", path.display());
+    for part in ["broken.kernel: kernel 'saxpy' breaks", "rule 11", &place, "rule 17"] {
         assert!(run.stdout.contains(part), "{part} in {}", run.stdout);
     }
 

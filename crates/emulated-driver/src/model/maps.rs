@@ -24,7 +24,7 @@ impl TensorMap {
     /// Its bytes.
     ///
     /// # Errors
-    /// `cuTensorMapEncodeTiled` does not accept it.
+    /// The driver does not accept it.
     pub(crate) fn encode(&self) -> Outcome<Image> {
         if self.argument.address == 0 {
             return Err(Code::INVALID_VALUE);
@@ -43,7 +43,8 @@ impl TensorMap {
         let spec = &self.spec;
         let matches = data_type(spec.element) == data_type(declared.element)
             && spec.swizzle == declared.swizzle
-            && spec.box_extents == declared.box_extents;
+            && spec.box_extents == declared.box_extents
+            && spec.im2col == declared.im2col;
         matches.then_some(self.argument)
     }
 }
@@ -90,11 +91,7 @@ mod tests {
 
     fn map() -> TensorMap {
         TensorMap {
-            spec: TensorMapSpec {
-                element: Element::Bf16,
-                box_extents: vec![64, 256, 1],
-                swizzle: SwizzleMode::B128,
-            },
+            spec: TensorMapSpec::tiled(Element::Bf16, vec![64, 256, 1], SwizzleMode::B128),
             argument: TensorMapArgument {
                 address: 1 << 36,
                 extents: vec![1 << 32, 70, 1],
@@ -129,6 +126,19 @@ mod tests {
             assert_eq!(found.clone().argument(&other), None, "{other:?}");
         }
         assert_eq!(TensorMap::decode(&[0; 128]), None);
+    }
+
+    #[test]
+    fn im2col_maps_survive_too() {
+        let axes = vec![pgemm_ir::Im2colAxis::of_filter(3, 1, 1, 2); 2];
+        let (element, swizzle) = (Element::Bf16, SwizzleMode::B128);
+        let spec = TensorMapSpec::im2col(element, [64, 1024], axes, swizzle);
+        let argument = TensorMapArgument::packed(1 << 36, element, &[64, 9, 9, 2]);
+        let map = TensorMap { spec: spec.clone(), argument };
+        let found = TensorMap::decode(&map.encode().unwrap()).unwrap();
+        assert_eq!(found, map);
+        let tiled = TensorMapSpec { im2col: None, ..spec };
+        assert_eq!(found.argument(&tiled), None);
     }
 
     #[test]

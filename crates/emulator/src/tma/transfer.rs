@@ -5,7 +5,7 @@ use std::rc::Rc;
 use pgemm_ir::{Format, ReductionOp};
 
 use crate::fault::Outcome;
-use crate::flight::{Flight, FlightKind};
+use crate::flight::{BoxPlace, Flight, FlightKind};
 use crate::machine::{Emulator, Operation};
 use crate::number;
 use crate::program::{SMEM_BASE, TensorMap};
@@ -28,23 +28,66 @@ struct Row {
     address: u64,
 }
 
+/// The walk over the rows of a box: their coordinates in the dimensions from 1 on.
+struct Walk {
+    /// The next row, before offsets are added.
+    position: [i64; 4],
+    offsets: [i64; 4],
+    /// First and last coordinate and step of each dimension.
+    axes: [(i64, i64, i64); 4],
+}
+
+impl Walk {
+    fn new(map: &TensorMap, place: &BoxPlace) -> Walk {
+        let [_, position @ ..] = place.first;
+        let [w, h, d] = place.offsets;
+        let mut axes = position.map(|first| (first, first, 1));
+        match &map.spec.im2col {
+            None => {
+                for (axis, &extent) in axes.iter_mut().zip(&map.spec.box_extents[1..]) {
+                    axis.1 += i64::from(extent) - 1;
+                }
+            }
+            Some(own) => {
+                let extents = &map.argument.extents[1..];
+                for (axis, (own, &extent)) in axes.iter_mut().zip(own.iter().zip(extents)) {
+                    *axis = (own.lower.into(), own.last(extent), own.stride.into());
+                }
+                // The next image follows the last position of an image.
+                axes[own.len()].1 = i64::MAX;
+            }
+        }
+        Walk { position, offsets: [w, h, d, 0], axes }
+    }
+
+    fn next(&mut self) -> [i64; 4] {
+        let row = std::array::from_fn(|axis| self.position[axis] + self.offsets[axis]);
+        for (position, &(first, last, step)) in self.position.iter_mut().zip(&self.axes) {
+            *position += step;
+            if *position <= last {
+                break;
+            }
+            *position = first;
+        }
+        row
+    }
+}
+
 /// The rows of a box that lie at least partly within the tensor.
-fn rows(map: &TensorMap, first: [i64; 5]) -> Vec<Row> {
-    let (spec, argument) = (&map.spec, &map.argument);
+fn rows(map: &TensorMap, place: &BoxPlace) -> Vec<Row> {
+    let (spec, argument, first) = (&map.spec, &map.argument, &place.first);
     let element = u64::from(spec.element.bytes());
     let inner = i64::from(spec.box_extents[0]);
     let begin = (-first[0]).clamp(0, inner);
     let end = (argument.extents[0] as i64 - first[0]).clamp(begin, inner);
     let count: u32 = spec.box_extents[1..].iter().product();
     let mut rows = Vec::new();
+    let mut walk = Walk::new(map, place);
     for index in 0..count {
-        let mut left = index;
         let mut address = Some(argument.address);
-        let outer = first.iter().zip(&spec.box_extents).zip(&argument.extents).skip(1);
-        for (((&first, &extent), &tensor_extent), &stride) in outer.zip(&argument.strides) {
-            let at = first + i64::from(left % extent);
-            left /= extent;
-            let inside = (0..tensor_extent as i64).contains(&at);
+        let outer = walk.next().into_iter().zip(&argument.extents[1..]);
+        for ((at, &extent), &stride) in outer.zip(&argument.strides) {
+            let inside = (0..extent as i64).contains(&at);
             address = address
                 .filter(|_| inside)
                 .map(|base| base.wrapping_add((at as u64).wrapping_mul(stride)));
@@ -115,7 +158,7 @@ impl Emulator<'_> {
         let bytes = map.spec.box_bytes();
         let offset = (flight.shared - SMEM_BASE) as usize;
 
-        let rows = rows(map, flight.first);
+        let rows = rows(map, &flight.place);
         for row in &rows {
             self.observe_global(flight, map, &access, row.address, row.bytes, false)?;
         }
@@ -253,7 +296,7 @@ impl Emulator<'_> {
                 Observer::new(&mut self.log, knowledge, access, ShadowSpace::Shared, checks);
             let mut failed = None;
             // Only bytes that go to global memory must have been written.
-            'rows: for row in rows(map, flight.first) {
+            'rows: for row in rows(map, &flight.place) {
                 let begin = row.start as u32 / CHUNK_BYTES * CHUNK_BYTES;
                 let end = (row.start + row.bytes) as u32;
                 for chunk in (begin..end).step_by(CHUNK_BYTES as usize) {
@@ -299,7 +342,7 @@ impl Emulator<'_> {
         let strong = reduction.is_some();
         let access = Access { strong, ..flight.access(component, group as u32 + 1) };
         let inner = map.spec.box_extents[0] * map.spec.element.bytes();
-        for row in rows(map, flight.first) {
+        for row in rows(map, &flight.place) {
             if let Some(op) = reduction {
                 self.observe_global(flight, map, &access, row.address, row.bytes, false)?;
                 self.observe_global(flight, map, &access, row.address, row.bytes, true)?;

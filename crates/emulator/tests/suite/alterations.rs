@@ -73,6 +73,7 @@ fn without_order(op: &Op) -> Op {
         Op::Atomic { order, scope, .. }
         | Op::CompareExchange { order, scope, .. }
         | Op::Fence(order, scope) => (*order, *scope) = (Order::Relaxed, Scope::Cta),
+        Op::ClusterArrive { relaxed } => *relaxed = true,
         _ => {}
     }
     op

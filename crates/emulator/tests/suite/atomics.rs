@@ -150,6 +150,47 @@ fn polled(order: Order) -> Kernel {
     })
 }
 
+/// Each CTA adds its number to a word under a lock that it takes and releases by exchanges.
+fn locked(take: (Order, Scope), release: (Order, Scope)) -> Kernel {
+    role(|b| {
+        let [lock, data] = two_pointers(b);
+        let cta = b.special(Special::Cta);
+        in_thread_0(b, || {
+            let attempt = || b.compare_exchange::<ty::U32>(lock, 0, cta + 1, take.0, take.1);
+            b.while_(attempt(), |holder| holder.ne(0), |_| attempt());
+            let [sum] = b.scope("read", || b.load_global::<ty::U32, 1>(data));
+            b.scope("write", || b.store_global(data, [sum + cta + 1]));
+            b.compare_exchange::<ty::U32>(lock, cta + 1, 0, release.0, release.1);
+        });
+    })
+}
+
+#[test]
+fn exchanges_of_a_lock_pass_on_what_it_guards() {
+    use Order::{Acquire, AcquireRelease, Relaxed, Release};
+    use Scope::{Cluster, Cta, Gpu};
+
+    for (take, release) in [(Acquire, Release), (AcquireRelease, AcquireRelease)] {
+        let kernel = locked((take, Gpu), (release, Gpu));
+        passes(&kernel, 4, two, |memory, [lock, data]| {
+            assert_eq!((words(memory, lock, 1), words(memory, data, 1)), (vec![0], vec![10]));
+        });
+    }
+    for (take, release) in [
+        ((Relaxed, Gpu), (Release, Gpu)),
+        ((Release, Gpu), (Release, Gpu)),
+        ((Acquire, Cta), (Release, Gpu)),
+        ((Acquire, Cluster), (Release, Gpu)),
+        ((Acquire, Gpu), (Relaxed, Gpu)),
+        ((Acquire, Gpu), (Acquire, Gpu)),
+        ((Acquire, Gpu), (Release, Cta)),
+        ((Acquire, Gpu), (Release, Cluster)),
+    ] {
+        let kernel = locked(take, release);
+        fails_with(&kernel, 4, |m| two(m).0, ReportKind::Race, &["read", "write"]);
+    }
+}
+
 #[test]
 fn an_acquire_learns_of_all_that_were_counted() {
     passes(&polled(Order::Release), 3, two, |memory, [_, data]| {

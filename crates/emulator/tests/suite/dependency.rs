@@ -28,11 +28,7 @@ struct Operands<'k> {
 /// A kernel with an initialised mbarrier.
 fn kernel(body: impl for<'k> FnOnce(&'k KernelBuilder, Operands<'k>)) -> Kernel {
     role(|b| {
-        let spec = TensorMapSpec {
-            element: Element::F32,
-            box_extents: vec![16, 8],
-            swizzle: SwizzleMode::None,
-        };
+        let spec = TensorMapSpec::tiled(Element::F32, vec![16, 8], SwizzleMode::None);
         let (data, map) = (b.param("data"), b.tensor_map("map", spec));
         let kind = RegionKind::Data(Element::F32);
         let tile = b.smem_address(b.region("tile", kind, SmemRequest::whole(512, 128)));
@@ -163,11 +159,7 @@ fn maps_and_boxes_are_prefetched_before_the_wait() {
 fn stores_by_tma_come_after_the_wait() {
     let storing = |waits_first: bool| {
         role(move |b| {
-            let spec = TensorMapSpec {
-                element: Element::F32,
-                box_extents: vec![16, 8],
-                swizzle: SwizzleMode::None,
-            };
+            let spec = TensorMapSpec::tiled(Element::F32, vec![16, 8], SwizzleMode::None);
             let map = b.tensor_map("map", spec).with_policy(EVICT_LAST);
             let kind = RegionKind::Data(Element::F32);
             let tile = b.smem_address(b.region("tile", kind, SmemRequest::whole(512, 128)));

@@ -212,7 +212,7 @@ impl Writer {
         extents: &[u32],
         swizzle: SwizzleMode,
     ) -> ValueId {
-        let spec = TensorMapSpec { element, box_extents: extents.to_vec(), swizzle };
+        let spec = TensorMapSpec::tiled(element, extents.to_vec(), swizzle);
         let id = self.param(name, ParamKind::TensorMap(spec));
         self.op(Op::MapParam(id), &[], Type::MapPtr)
     }
@@ -351,7 +351,7 @@ impl Writer {
     #[track_caller]
     pub fn tma_load(&mut self, map: ValueId, to: ValueId, barrier: ValueId, at: [u32; 2]) {
         let [x, y] = at.map(|at| self.u32(at));
-        let op = Op::TmaLoad { rank: 2, multicast: false, policy: false };
+        let op = Op::TmaLoad { rank: 2, im2col: false, multicast: false, policy: false };
         self.run(op, &[map, to, barrier, x, y]);
     }
 

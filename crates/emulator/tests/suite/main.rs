@@ -13,6 +13,7 @@ mod dependency;
 mod elements;
 mod host;
 mod host_order;
+mod im2col;
 mod kernel;
 mod lane_order;
 mod lanes;

@@ -14,7 +14,7 @@ use crate::kernel::{fails_with, matrix, passes, role, run_with, schedules, words
 
 /// A box of one row of 32 words.
 fn row_spec() -> TensorMapSpec {
-    TensorMapSpec { element: Element::F32, box_extents: vec![32, 1], swizzle: SwizzleMode::None }
+    TensorMapSpec::tiled(Element::F32, vec![32, 1], SwizzleMode::None)
 }
 
 /// A tensor map of two rows of 32 words.
@@ -153,11 +153,7 @@ fn the_address_of_a_parameter_is_none_in_memory() {
 fn relay(without: &'static str) -> Kernel {
     let does = move |step: &str| without != step;
     role(move |b| {
-        let words = TensorMapSpec {
-            element: Element::F32,
-            box_extents: vec![32, 1],
-            swizzle: SwizzleMode::None,
-        };
+        let words = TensorMapSpec::tiled(Element::F32, vec![32, 1], SwizzleMode::None);
         let [incoming, slots] = ["incoming", "slots"].map(|name| b.tensor_map(name, words.clone()));
         let [slot, doorbell] = ["slot", "doorbell"].map(|name| b.param::<ty::U64>(name));
         let [published, done] = ["published", "done"].map(|name| b.param::<ty::U64>(name));

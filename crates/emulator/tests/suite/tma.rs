@@ -256,7 +256,7 @@ fn prefetches_have_the_rank_of_their_map() {
                 let first = w.is(thread, 0);
                 let chosen = w.choose(first, &[Type::MapPtr], |_| vec![map], |_| vec![map]);
                 let args = [&chosen[..], &[zero; 3][..rank as usize]].concat();
-                w.at("prefetch").run(Op::TmaPrefetch { rank, policy: false }, &args);
+                w.at("prefetch").run(Op::TmaPrefetch { rank, im2col: false, policy: false }, &args);
             });
         })
     };
@@ -308,7 +308,7 @@ fn multicast(mask: u32) -> Kernel {
         expect(w, barrier);
         w.in_rank(0, |w| {
             let [x, y, mask] = [0, 0, mask].map(|value| w.u32(value));
-            let op = Op::TmaLoad { rank: 2, multicast: true, policy: false };
+            let op = Op::TmaLoad { rank: 2, im2col: false, multicast: true, policy: false };
             w.at("load").run(op, &[map, data, barrier, x, y, mask]);
         });
     });

@@ -129,6 +129,23 @@ functions! {
     cuStreamWaitEvent(sys::CUstream, sys::CUevent, c_uint);
     cuStreamWaitValue32_v2(sys::CUstream, sys::CUdeviceptr, u32, c_uint);
     cuStreamWriteValue32_v2(sys::CUstream, sys::CUdeviceptr, u32, c_uint);
+    cuTensorMapEncodeIm2col(
+        *mut sys::CUtensorMap,
+        sys::CUtensorMapDataType,
+        u32,
+        *mut c_void,
+        *const u64,
+        *const u64,
+        *const c_int,
+        *const c_int,
+        u32,
+        u32,
+        *const u32,
+        sys::CUtensorMapInterleave,
+        sys::CUtensorMapSwizzle,
+        sys::CUtensorMapL2promotion,
+        sys::CUtensorMapFloatOOBfill
+    );
     cuTensorMapEncodeTiled(
         *mut sys::CUtensorMap,
         sys::CUtensorMapDataType,

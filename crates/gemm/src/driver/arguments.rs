@@ -281,11 +281,7 @@ mod tests {
     }
 
     fn spec(rows: u32) -> TensorMapSpec {
-        TensorMapSpec {
-            element: Element::Bf16,
-            box_extents: vec![64, rows],
-            swizzle: SwizzleMode::B128,
-        }
+        TensorMapSpec::tiled(Element::Bf16, vec![64, rows], SwizzleMode::B128)
     }
 
     #[test]

@@ -17,7 +17,6 @@ const ALIGNMENT_BYTES: u64 = 16;
 const MAX_EXTENT: u64 = 1 << 32;
 /// Strides are below this.
 const STRIDE_LIMIT_BYTES: u64 = 1 << 40;
-const MAX_BOX_EXTENT: u32 = 256;
 
 /// L2 promotion of a tensor map: the granularity to which L2 widens its loads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
@@ -64,12 +63,40 @@ impl TensorMap {
         let mut extents = [1u64; MAX_RANK];
         let mut strides = [0u64; MAX_RANK];
         let mut box_extents = [1u32; MAX_RANK];
-        let element_strides = [1u32; MAX_RANK];
+        let mut element_strides = [1u32; MAX_RANK];
+        let (mut lower, mut upper) = ([0i32; MAX_RANK], [0i32; MAX_RANK]);
+        for (dimension, axis) in spec.im2col.iter().flatten().enumerate() {
+            (lower[dimension], upper[dimension]) = (axis.lower, axis.upper);
+            element_strides[dimension + 1] = axis.stride;
+        }
         extents.iter_mut().zip(&argument.extents).for_each(|(to, from)| *to = *from);
         strides.iter_mut().zip(&argument.strides).for_each(|(to, from)| *to = *from);
         box_extents.iter_mut().zip(&spec.box_extents).for_each(|(to, from)| *to = *from);
         let driver = device.driver();
         let _current = device.enter()?;
+        if spec.im2col.is_some() {
+            // SAFETY: as below. The corners have one entry for each dimension but two.
+            driver.check("cuTensorMapEncodeIm2col", unsafe {
+                (driver.api().cuTensorMapEncodeIm2col)(
+                    &mut map.0,
+                    data_type(spec.element),
+                    spec.rank() as u32,
+                    argument.address as *mut c_void,
+                    extents.as_ptr(),
+                    strides.as_ptr(),
+                    lower.as_ptr(),
+                    upper.as_ptr(),
+                    box_extents[0],
+                    box_extents[1],
+                    element_strides.as_ptr(),
+                    sys::CUtensorMapInterleave::CU_TENSOR_MAP_INTERLEAVE_NONE,
+                    swizzle(spec.swizzle),
+                    l2_promotion(promotion),
+                    sys::CUtensorMapFloatOOBfill::CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE,
+                )
+            })?;
+            return Ok(map);
+        }
         // SAFETY: the map is a valid, aligned place; every array holds MAX_RANK entries and the
         // rank is at most that. The address is only encoded, not followed.
         driver.check("cuTensorMapEncodeTiled", unsafe {
@@ -119,14 +146,16 @@ impl fmt::Debug for TensorMap {
 
 /// Checks the kernel's specification, once per kernel.
 pub fn check_spec(spec: &TensorMapSpec) -> Result<(), TensorMapError> {
+    spec.check_im2col()?;
     let rank = spec.rank();
     let row_extent = match spec.box_extents.first() {
         Some(&extent) if rank <= MAX_RANK => extent,
         _ => return Err(TensorMapError::Rank { rank }),
     };
     for (dimension, &extent) in spec.box_extents.iter().enumerate() {
-        if !(1..=MAX_BOX_EXTENT).contains(&extent) {
-            return Err(TensorMapError::BoxExtent { dimension, extent });
+        let largest = spec.largest_extent(dimension);
+        if !(1..=largest).contains(&extent) {
+            return Err(TensorMapError::BoxExtent { dimension, extent, largest });
         }
     }
     let bytes = row_extent * spec.element.bytes();
@@ -159,7 +188,7 @@ pub fn check_argument(
             return Err(TensorMapError::Stride { dimension, bytes });
         }
     }
-    Ok(())
+    Ok(spec.check_im2col_extents(&argument.extents)?)
 }
 
 fn check_address(address: u64) -> Result<(), TensorMapError> {
@@ -208,9 +237,10 @@ fn l2_promotion(promotion: L2Promotion) -> sys::CUtensorMapL2promotion {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use pgemm_ir::{Im2colAxis, Im2colError};
 
     fn spec(element: Element, box_extents: &[u32], swizzle: SwizzleMode) -> TensorMapSpec {
-        TensorMapSpec { element, box_extents: box_extents.to_vec(), swizzle }
+        TensorMapSpec::tiled(element, box_extents.to_vec(), swizzle)
     }
 
     fn argument(address: u64, extents: &[u64], strides: &[u64]) -> TensorMapArgument {
@@ -235,9 +265,20 @@ mod tests {
         for extent in [0, 257, u32::MAX] {
             assert_eq!(
                 check_spec(&spec(Element::Bf16, &[64, extent], SwizzleMode::B128)),
-                Err(TensorMapError::BoxExtent { dimension: 1, extent })
+                Err(TensorMapError::BoxExtent { dimension: 1, extent, largest: 256 })
             );
         }
+        let axis = Im2colAxis::of_filter(3, 1, 1, 1);
+        let im2col = |pixels, axes: usize| {
+            let axes = vec![axis; axes];
+            check_spec(&TensorMapSpec::im2col(Element::Bf16, [64, pixels], axes, SwizzleMode::B128))
+        };
+        assert_eq!(im2col(1024, 2), Ok(()));
+        assert_eq!(
+            im2col(1025, 2),
+            Err(TensorMapError::BoxExtent { dimension: 1, extent: 1025, largest: 1024 })
+        );
+        assert_eq!(im2col(64, 4), Err(TensorMapError::Im2col(Im2colError::Axes { axes: 4 })));
         assert_eq!(
             check_spec(&spec(Element::Bf16, &[12, 8], SwizzleMode::None)),
             Err(TensorMapError::BoxRow { bytes: 24 })
@@ -292,6 +333,16 @@ mod tests {
                 Err(TensorMapError::Stride { dimension: 1, bytes })
             );
         }
+    }
+
+    #[test]
+    fn im2col_maps_need_a_position_in_the_tensor() {
+        let axes = vec![Im2colAxis::of_filter(5, 1, 0, 1); 2];
+        let spec = TensorMapSpec::im2col(Element::Bf16, [64, 128], axes, SwizzleMode::B128);
+        let images = |width| TensorMapArgument::packed(0x1000, Element::Bf16, &[64, width, 9, 2]);
+        assert_eq!(check_argument(&spec, &images(5)), Ok(()));
+        let error = check_argument(&spec, &images(4)).unwrap_err().to_string();
+        assert!(error.contains("no position along W, from 0 to -1"), "{error}");
     }
 
     #[test]

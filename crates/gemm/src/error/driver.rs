@@ -139,15 +139,20 @@ pub enum TensorMapError {
     },
     /// A box extent is out of range.
     #[error(
-        "box extent {extent} of dimension {dimension} is not possible: it must be 1 to 256. Use \
-         several boxes"
+        "box extent {extent} of dimension {dimension} is not possible: it must be 1 to {largest}. \
+         Use several boxes"
     )]
     BoxExtent {
         /// The dimension.
         dimension: usize,
         /// The requested extent, in elements.
         extent: u32,
+        /// The largest possible one.
+        largest: u32,
     },
+    /// An im2col map that the hardware does not have.
+    #[error(transparent)]
+    Im2col(#[from] pgemm_ir::Im2colError),
     /// A box row is not a multiple of 16 bytes.
     #[error(
         "a box row of {bytes} bytes is not possible: it must be a multiple of 16. Widen dimension \

@@ -109,7 +109,11 @@ fn parameter(parameter: &Param) -> (String, String) {
                 Some(bytes) => format!("swizzled by {bytes} bytes"),
             };
             let (element, extents) = (spec.element, extents.join("×"));
-            format!("tensor map of {element}, boxes of {extents} (outermost first), {swizzle}")
+            let what = match &spec.im2col {
+                None => format!("boxes of {extents} (outermost first)"),
+                Some(_) => format!("im2col boxes of {extents} (pixels, channels)"),
+            };
+            format!("tensor map of {element}, {what}, {swizzle}")
         }
     };
     (parameter.name.clone(), text)

@@ -13,7 +13,7 @@ fn program(name: &str) -> Program {
     let (out, n) = (b.param::<ty::U64>("out"), b.param::<ty::U32>("n"));
     b.param::<ty::F32>("alpha");
     let (element, swizzle) = (Element::F32, SwizzleMode::None);
-    b.tensor_map("map", TensorMapSpec { element, box_extents: vec![4, 8], swizzle });
+    b.tensor_map("map", TensorMapSpec::tiled(element, vec![4, 8], swizzle));
     b.warp_roles(Occupancy::ONE_CTA, |roles| {
         roles.role("all", 1, 128, |_| {
             let thread = b.special(Special::Thread);
@@ -214,7 +214,7 @@ fn saxpy() -> Program {
 fn transpose() -> Program {
     let b = KernelBuilder::new("transpose", 1);
     let (element, swizzle) = (Element::F32, SwizzleMode::None);
-    let spec = TensorMapSpec { element, box_extents: vec![16, 8], swizzle };
+    let spec = TensorMapSpec::tiled(element, vec![16, 8], swizzle);
     let source = b.tensor_map("source", spec);
     let (target, rows) = (b.param::<ty::U64>("target"), b.param::<ty::U32>("rows"));
     let factor = b.param::<ty::F64>("factor");

@@ -6,10 +6,11 @@ use std::sync::Arc;
 use persistent_gemm::cache::{CacheKey, DEFAULT_MAX_BYTES, JitCache, Outcome};
 use persistent_gemm::driver::{
     Device, DeviceBuffer, L2Promotion, LaunchConfig, LaunchError, PreparedArguments, Stream,
-    compile, compile_with_report, launch, max_active_clusters,
+    TensorMap, compile, compile_with_report, launch, max_active_clusters,
 };
 use persistent_gemm::{Config, Dtype, Error, Gemm, Major, Problem};
-use pgemm_ir::{Argument, Kernel, TensorMapArgument};
+use pgemm_emulator::tensor_map_image;
+use pgemm_ir::{Argument, Im2colAxis, Kernel, SwizzleMode, TensorMapArgument, TensorMapSpec};
 use pgemm_kernels::{GemmKernel, Spec};
 
 use crate::device::device;
@@ -174,6 +175,24 @@ fn tensor_maps_are_patched_as_a_whole() {
     for other in [map(32, 128), map(32, 256), map(64, 128)] {
         prepared.set(0, &other).unwrap();
         assert_eq!(prepared.arguments(), [other]);
+    }
+}
+
+/// The driver is given what the specification says, the axes innermost first.
+#[test]
+fn im2col_maps_are_those_of_their_specification() {
+    let device = device("im2col_maps_are_encoded").unwrap();
+    let axis = |lower, upper, stride| Im2colAxis { lower, upper, stride };
+    let axes = [axis(-1, -2, 1), axis(0, 3, 2), axis(-4, -5, 3)];
+    for axes in [&axes[..1], &axes[..2], &axes] {
+        let (element, swizzle) = (Dtype::Bf16, SwizzleMode::B64);
+        let spec = TensorMapSpec::im2col(element, [32, 1000], axes.to_vec(), swizzle);
+        let extents = &[[40].as_slice(), &[11, 12, 13][..axes.len()], &[5]].concat();
+        let argument = TensorMapArgument::packed(1 << 20, element, extents);
+        let map = TensorMap::encode(&device, &spec, &argument, L2Promotion::B256).unwrap();
+        let image = tensor_map_image(&spec, &argument).unwrap();
+        let words = image.as_chunks::<8>().0.iter().map(|word| u64::from_le_bytes(*word));
+        assert_eq!(format!("{map:?}"), format!("TensorMap({:x?})", words.collect::<Vec<_>>()));
     }
 }
 

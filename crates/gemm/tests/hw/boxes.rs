@@ -21,7 +21,7 @@ fn kernel(element: Element, op: ReductionOp) -> Program {
     let b = KernelBuilder::new("reduce_boxes", 1);
     let values = b.param::<ty::U64>("values");
     let (box_extents, swizzle) = (BOX.to_vec(), SwizzleMode::None);
-    let map = b.tensor_map("map", TensorMapSpec { element, box_extents, swizzle });
+    let map = b.tensor_map("map", TensorMapSpec::tiled(element, box_extents, swizzle));
     let bytes = BOX[0] * BOX[1] * element.bytes();
     let tile = b.region("tile", RegionKind::Data(element), SmemRequest::whole(bytes, 128));
     let tile = b.smem_address(tile);

@@ -19,16 +19,23 @@ fn operations_do_as_the_emulator_says() {
         let mut emulation = Emulation::new();
         let input = emulation.constant("input", &case.input);
         let output = emulation.array("output", &case.output);
-        let arguments =
+        let map = case.map_at(input.address());
+        let mut arguments =
             program.arguments().with("input", &input).unwrap().with("output", &output).unwrap();
+        if let Some(map) = map {
+            arguments = arguments.with("map", map).unwrap();
+        }
         emulation.run(&program, case.grid, &arguments).unwrap();
         let expected = emulation.read(&output).unwrap();
 
         let input = DeviceArray::from_slice(&device, &case.input, stream.as_ref()).unwrap();
         let output = DeviceArray::from_slice(&device, &case.output, stream.as_ref()).unwrap();
         let loaded = program.load(&device).unwrap();
-        let arguments =
+        let mut arguments =
             loaded.arguments().with("input", &input).unwrap().with("output", &output).unwrap();
+        if let Some(map) = case.map_at(input.address()) {
+            arguments = arguments.with("map", map).unwrap();
+        }
         let launch = loaded.prepare(case.grid, &arguments).unwrap();
         // SAFETY: the arrays are as large as in the emulator, and outlive the launch.
         unsafe { launch.enqueue(stream.as_ref()).unwrap() };

@@ -2,6 +2,7 @@
 //! `PGEMM_REQUIRE_GPU=1` that is a failure. One binary, which is what a GPU box without Rust gets.
 //! The tests in `tests/device` run on the emulated device too.
 
+mod banks;
 mod behind;
 mod boxes;
 mod budget;

@@ -266,6 +266,11 @@ pub(super) const fn many(ty: Type, count: u32) -> Slot {
     Slot::Many(ty, count)
 }
 
+/// The number of offsets of a load through a map of so many dimensions.
+pub(super) const fn offsets(rank: u32, im2col: bool) -> u32 {
+    if im2col { rank.saturating_sub(2) } else { 0 }
+}
+
 /// A value of a type that is there only if `present`.
 pub(super) const fn optional(ty: Type, present: bool) -> Slot {
     Slot::Many(ty, present as u32)

@@ -62,8 +62,10 @@ pub(super) const NARROW_BYTES: OneOf<u32> = OneOf(&[1, 2]);
 /// Bytes of an asynchronous copy (PTX ISA, "cp.async").
 pub(super) const COPY_BYTES: OneOf<u32> = OneOf(&[4, 8, 16]);
 
-/// Dimensions of a tensor map.
-pub(super) const RANK: Steps = Steps { least: 1, most: 5, step: 1 };
+/// Dimensions of a tensor map. One of pixels has channels, one to three axes, and images.
+pub(super) const fn rank(im2col: bool) -> Steps {
+    Steps { least: if im2col { 3 } else { 1 }, most: 5, step: 1 }
+}
 
 /// Arrivals that an mbarrier can expect (PTX ISA, "Contents of the mbarrier object").
 pub(super) const ARRIVALS: Steps = Steps { least: 1, most: (1 << 20) - 1, step: 1 };

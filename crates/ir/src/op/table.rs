@@ -20,7 +20,7 @@ use super::attributes::{
 };
 use super::describe::{
     ARITHMETIC, BITS_32, BulkEffect, Control, Effect, FLOATS, Signature, Slot, Slots, Threads,
-    UNSIGNED, Uniformity, WgmmaEffect, bits_of, converts_to, many, optional, reduced,
+    UNSIGNED, Uniformity, WgmmaEffect, bits_of, converts_to, many, offsets, optional, reduced,
 };
 use super::form::{Attribute, Form, Source};
 use super::generate::operations;
@@ -371,17 +371,22 @@ operations! {
     /// mbarrier. Operands are the map, the destination, the mbarrier, coordinates with the
     /// innermost dimension first, the CTA mask of a multicast, and an L2 policy. With multicast the
     /// box and the completion go to the same offsets in every CTA of the mask. Every active thread
-    /// starts a copy: elect one.
+    /// starts a copy: elect one. With `im2col` the box has pixels of images, and an offset for each
+    /// axis follows the coordinates ([`Im2colAxis`](crate::Im2colAxis)).
     TmaLoad {
         /// Dimensions of the tensor map.
-        rank: u32 where limits::RANK,
-        /// Whether a CTA mask follows the coordinates.
+        rank: u32 where limits::rank(*im2col),
+        /// Whether the map is one of pixels, and offsets follow the coordinates.
+        im2col: bool,
+        /// Whether a CTA mask follows.
         multicast: bool,
         /// Whether an L2 cache policy comes last (PTX ISA, "createpolicy").
         policy: bool,
     } => "tma_load",
-        (MapPtr, Smem, Smem, many(U32, *rank), optional(U32, *multicast), optional(U64, *policy))
-            -> (),
+        (
+            MapPtr, Smem, Smem, many(U32, *rank), many(U32, offsets(*rank, *im2col)),
+            optional(U32, *multicast), optional(U64, *policy)
+        ) -> (),
         Acts, Thread;
 
     /// Starts the copy of one box from shared memory to global memory, without the elements outside
@@ -389,7 +394,7 @@ operations! {
     /// belongs to the thread's next bulk group.
     TmaStore {
         /// Dimensions of the tensor map.
-        rank: u32 where limits::RANK,
+        rank: u32 where limits::rank(false),
         /// Whether an L2 cache policy comes last.
         policy: bool,
     } => "tma_store", (MapPtr, Smem, many(U32, *rank), optional(U64, *policy)) -> (),
@@ -397,13 +402,18 @@ operations! {
 
     /// Asks L2 to fetch one box. Operands are the map, the coordinates and an L2 policy. No value
     /// changes, and nothing waits for it; as `PrefetchLine`, it may come before
-    /// `GridDependencyWait`. Every active thread asks: elect one.
+    /// `GridDependencyWait`. Every active thread asks: elect one. `im2col` is as for `TmaLoad`.
     TmaPrefetch {
         /// Dimensions of the tensor map.
-        rank: u32 where limits::RANK,
+        rank: u32 where limits::rank(*im2col),
+        /// Whether the map is one of pixels, and offsets follow the coordinates.
+        im2col: bool,
         /// Whether an L2 cache policy comes last.
         policy: bool,
-    } => "tma_prefetch", (MapPtr, many(U32, *rank), optional(U64, *policy)) -> (), Acts, Thread;
+    } => "tma_prefetch",
+        (MapPtr, many(U32, *rank), many(U32, offsets(*rank, *im2col)), optional(U64, *policy))
+            -> (),
+        Acts, Thread;
 
     /// Combines the elements of one box in shared memory with those of global memory, each
     /// atomically by itself, relaxed at GPU scope, without the elements outside of the tensor.
@@ -412,7 +422,7 @@ operations! {
         /// How elements are combined.
         op: ReductionOp,
         /// Dimensions of the tensor map.
-        rank: u32 where limits::RANK,
+        rank: u32 where limits::rank(false),
         /// Whether an L2 cache policy comes last.
         policy: bool,
     } => "tma_reduce", (MapPtr, Smem, many(U32, *rank), optional(U64, *policy)) -> (),

@@ -22,7 +22,7 @@ mod lexer;
 mod parser;
 mod print;
 
-pub use parser::{ParseError, parse};
+pub use parser::{ParseError, parse, parse_file};
 pub use print::{TextOptions, to_text};
 
 #[cfg(test)]

@@ -90,6 +90,11 @@ fn op(row: usize, c: &mut Choices) -> Op {
     })
 }
 
+fn im2col_axis(c: &mut Choices) -> Im2colAxis {
+    let [lower, upper] = [c.any(), c.any()].map(u32::cast_signed);
+    Im2colAxis { lower, upper, stride: c.any() }
+}
+
 /// Any kernel, valid or not: the text form does not depend on the verifier's rules.
 fn kernel(c: &mut Choices) -> Kernel {
     let name = |c: &mut Choices| c.of(&NAMES).to_owned();
@@ -113,6 +118,7 @@ fn kernel(c: &mut Choices) -> Kernel {
                 element: c.of(&Element::ALL),
                 box_extents: (0..c.below(4)).map(|_| c.any()).collect(),
                 swizzle: c.of(&SwizzleMode::ALL),
+                im2col: c.flag().then(|| (0..c.below(4)).map(|_| im2col_axis(c)).collect()),
             })
         };
         kernel.params.push(Param { name: name(c), kind });

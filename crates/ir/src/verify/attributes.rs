@@ -34,20 +34,23 @@ fn box_bytes(spec: &TensorMapSpec) -> u64 {
 }
 
 fn tensor_map(report: &mut Report<'_>, name: &str, spec: &TensorMapSpec) {
-    let rank = spec.box_extents.len();
-    if !(1..=5).contains(&rank) {
+    let rank = spec.rank();
+    if let Err(error) = spec.check_im2col() {
+        report.declaration(Rule::Tma, format!("tensor map '{name}': {error}"));
+    } else if !(1..=5).contains(&rank) {
         report.declaration(
             Rule::Tma,
             format!("tensor map '{name}' has {rank} dimensions: 1 to 5 are possible"),
         );
     }
     for (dimension, &extent) in spec.box_extents.iter().enumerate() {
-        if !(1..=256).contains(&extent) {
+        let largest = spec.largest_extent(dimension);
+        if !(1..=largest).contains(&extent) {
             report.declaration(
                 Rule::Tma,
                 format!(
-                    "tensor map '{name}' has a box of {extent} in dimension {dimension}: 1 to 256 \
-                     are possible; split the box"
+                    "tensor map '{name}' has a box of {extent} in dimension {dimension}: 1 to \
+                     {largest} are possible; split the box"
                 ),
             );
         }
@@ -109,18 +112,18 @@ impl<'k> Check<'_, 'k> {
             | Op::MbarrierArriveExpect { .. }
             | Op::CopyArrive
             | Op::MbarrierWait => self.mbarrier(inst, 0),
-            Op::TmaLoad { rank, .. } => {
-                self.copy(inst, *rank);
+            Op::TmaLoad { rank, im2col, .. } => {
+                self.copy(inst, *rank, *im2col);
                 self.mbarrier(inst, 2);
             }
-            Op::TmaStore { rank, .. } => self.copy(inst, *rank),
+            Op::TmaStore { rank, .. } => self.copy(inst, *rank, false),
             Op::TmaReduce { op, rank, .. } => {
-                self.copy(inst, *rank);
+                self.copy(inst, *rank, false);
                 self.reduction(inst, *op);
             }
             Op::BulkLoad { .. } => self.mbarrier(inst, 2),
             Op::BulkReduce { op, element, .. } => self.combines(inst, *op, *element, false),
-            Op::TmaPrefetch { rank, .. } => self.box_rank(inst, *rank),
+            Op::TmaPrefetch { rank, im2col, .. } => self.box_of_map(inst, *rank, *im2col),
             Op::Wgmma(wgmma) => self.accumulators(inst, wgmma),
             Op::For => {
                 let step = inst.args.get(2).and_then(|step| self.facts.u32(*step));
@@ -273,11 +276,17 @@ impl<'k> Check<'_, 'k> {
         self.report.at(Rule::SharedMemory, inst.loc, message);
     }
 
-    /// The rank of a box against that of its map, which is the first operand.
-    fn box_rank(&mut self, inst: &Inst, rank: u32) {
-        if let Some((name, spec)) = self.map_of(inst.args.first())
-            && spec.rank() as u64 != u64::from(rank)
-        {
+    /// The rank and the mode of a box against those of its map, which is the first operand.
+    fn box_of_map(&mut self, inst: &Inst, rank: u32, im2col: bool) {
+        let Some((name, spec)) = self.map_of(inst.args.first()) else { return };
+        if spec.im2col.is_some() != im2col {
+            let (own, of) = match im2col {
+                true => ("has boxes of a tensor", "im2col loads have a map of pixels"),
+                false => ("is an im2col map", "it has im2col loads and prefetches alone"),
+            };
+            let message = format!("tensor map '{name}' {own}: {of}");
+            self.report.at(Rule::Tma, inst.loc, message);
+        } else if spec.rank() as u64 != u64::from(rank) {
             let own = spec.rank();
             let message =
                 format!("a box of rank {rank} of tensor map '{name}', which has rank {own}");
@@ -303,8 +312,8 @@ impl<'k> Check<'_, 'k> {
     }
 
     /// A TMA copy, whose operands start with map and shared-memory address.
-    fn copy(&mut self, inst: &Inst, rank: u32) {
-        self.box_rank(inst, rank);
+    fn copy(&mut self, inst: &Inst, rank: u32, im2col: bool) {
+        self.box_of_map(inst, rank, im2col);
         let kernel = self.report.kernel;
         let Some(address) = inst.args.get(1).and_then(|arg| self.facts.addresses.get(arg)) else {
             return;

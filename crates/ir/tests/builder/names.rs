@@ -57,7 +57,7 @@ fn parameters_and_roles_have_names_of_their_own() {
     let error = twice(|b| {
         let (element, swizzle) = (Element::Bf16, SwizzleMode::B128);
         b.param::<ty::U32>("a");
-        b.tensor_map("a", TensorMapSpec { element, box_extents: vec![64, 16], swizzle });
+        b.tensor_map("a", TensorMapSpec::tiled(element, vec![64, 16], swizzle));
     });
     assert!(matches!(error, BuildError::NameTaken { what: "parameter", .. }), "{error}");
     let b = KernelBuilder::new("test", 1);

@@ -14,7 +14,7 @@ fn build(
 ) -> Result<Kernel, BuildError> {
     let b = KernelBuilder::new("test", 2);
     let (element, swizzle) = (Element::Bf16, SwizzleMode::B128);
-    let map = b.tensor_map("a", TensorMapSpec { element, box_extents: vec![64, 16], swizzle });
+    let map = b.tensor_map("a", TensorMapSpec::tiled(element, vec![64, 16], swizzle));
     let tile = b.region("tile", RegionKind::Data(element), SmemRequest::whole(65536, 1024));
     let ring = Ring::new(&b, "ring", 2, 4);
     b.warp_roles(Occupancy::ONE_CTA, |roles| {

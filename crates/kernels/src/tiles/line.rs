@@ -82,7 +82,7 @@ impl LineTile {
             OperandMajor::K => (vec![depth, self.lines], SwizzleMode::B64),
             OperandMajor::Mn => (vec![self.lines, depth], SwizzleMode::None),
         };
-        TensorMapSpec { element: Element::F32, box_extents, swizzle }
+        TensorMapSpec::tiled(Element::F32, box_extents, swizzle)
     }
 
     /// The tile in the form that the loader uses.

@@ -144,11 +144,7 @@ impl OperandTile {
     /// The TMA box of one span of a peer's slice. If peers take turns, it is a span of the whole
     /// tile.
     pub fn tensor_map(&self) -> TensorMapSpec {
-        TensorMapSpec {
-            element: self.element,
-            box_extents: vec![self.span(), self.box_lines()],
-            swizzle: self.swizzle(),
-        }
+        TensorMapSpec::tiled(self.element, vec![self.span(), self.box_lines()], self.swizzle())
     }
 
     /// The destinations of the boxes of the first slice, or of the whole tile if peers take turns.

@@ -250,11 +250,7 @@ impl Staging {
 
     /// A box of a staging tile.
     pub fn tensor_map(&self) -> TensorMapSpec {
-        TensorMapSpec {
-            element: self.element,
-            box_extents: self.extents().to_vec(),
-            swizzle: self.swizzle(),
-        }
+        TensorMapSpec::tiled(self.element, self.extents().to_vec(), self.swizzle())
     }
 }
 

@@ -153,8 +153,8 @@ fn empty_barrier_with_a_consumer_too_many() {
 fn shared_tile_sent_to_one_cta_only() {
     Subject::new(PAIR)
         .rewrite(|inst, _| match inst.op {
-            Op::TmaLoad { rank, multicast: true, policy } => {
-                inst.op = Op::TmaLoad { rank, multicast: false, policy };
+            Op::TmaLoad { rank, im2col, multicast: true, policy } => {
+                inst.op = Op::TmaLoad { rank, im2col, multicast: false, policy };
                 inst.args.remove(inst.args.len() - 1 - usize::from(policy));
                 Edit::Changed
             }

@@ -324,8 +324,8 @@ pub(crate) fn rule(op: &Op, x: &mut Context<'_>) -> Rule {
         Op::PrefetchLine => step("prefetch.global.L2", [x.address(0)]),
 
         Op::PrefetchMap => step("prefetch.tensormap", [x.address(0)]),
-        Op::TmaLoad { rank, multicast, policy } => {
-            Rule::Step(tensor::load(x, *rank, *multicast, *policy))
+        Op::TmaLoad { rank, im2col, multicast, policy } => {
+            Rule::Step(tensor::load(x, (*rank, *im2col), *multicast, *policy))
         }
         Op::TmaStore { rank, policy } => Rule::Step(tensor::store(x, None, *rank, *policy)),
         Op::TmaReduce { op, rank, policy } => {
@@ -336,7 +336,9 @@ pub(crate) fn rule(op: &Op, x: &mut Context<'_>) -> Rule {
         Op::BulkReduce { op, element, policy } => {
             Rule::Step(tensor::bulk_store(x, Some((*op, *element)), *policy))
         }
-        Op::TmaPrefetch { rank, policy } => Rule::Step(tensor::prefetch(x, *rank, *policy)),
+        Op::TmaPrefetch { rank, im2col, policy } => {
+            Rule::Step(tensor::prefetch(x, (*rank, *im2col), *policy))
+        }
         Op::BulkCommit => step("cp.async.bulk.commit_group", []),
         Op::BulkWait { pending, read: true } => {
             step("cp.async.bulk.wait_group.read", [Number((*pending).into())])

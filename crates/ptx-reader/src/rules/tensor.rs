@@ -40,14 +40,40 @@ fn tile(x: &Context<'_>, first: usize, rank: u32) -> Expected {
     Expected::Box(x.operand(0), x.operands[first..first + rank as usize].to_vec())
 }
 
-pub(super) fn load(x: &mut Context<'_>, rank: u32, multicast: bool, policy: bool) -> Step {
+/// The offsets of an im2col load from operand `first` on: a list of one for each dimension but the
+/// channels and the images, which have 16 bits.
+fn im2col_offsets(x: &mut Context<'_>, first: usize, rank: u32) -> Expected {
+    let offset = |index: usize| {
+        let offset = x.operand(first + index);
+        Expected::Value(x.computed("cvt.u16.u32", &[offset]), B16)
+    };
+    List((0..axes(rank)).map(offset).collect())
+}
+
+/// The dimensions of an im2col map between channels and images.
+fn axes(rank: u32) -> usize {
+    rank.saturating_sub(2) as usize
+}
+
+pub(super) fn load(
+    x: &mut Context<'_>,
+    (rank, im2col): (u32, bool),
+    multicast: bool,
+    policy: bool,
+) -> Step {
+    let mode = if im2col { ".im2col" } else { "" };
     let cast = if multicast { ".multicast::cluster" } else { "" };
     let opcode = format!(
-        "cp.async.bulk.tensor.{rank}d.shared::cluster.global.mbarrier::complete_tx::bytes{cast}{}",
+        "cp.async.bulk.tensor.{rank}d.shared::cluster.global{mode}.mbarrier::complete_tx::bytes\
+         {cast}{}",
         hint(policy)
     );
     let mut operands = vec![x.address(1), tile(x, 3, rank), x.address(2)];
     let mut next = 3 + rank as usize;
+    if im2col {
+        operands.push(im2col_offsets(x, next, rank));
+        next += axes(rank);
+    }
     if multicast {
         let mask = x.operand(next);
         // The mask is an operand of 16 bits.
@@ -115,10 +141,16 @@ pub(super) fn bulk_store(
     instruction(opcode, operands)
 }
 
-pub(super) fn prefetch(x: &mut Context<'_>, rank: u32, policy: bool) -> Step {
-    let opcode = format!("cp.async.bulk.prefetch.tensor.{rank}d.L2.global.tile{}", hint(policy));
+pub(super) fn prefetch(x: &mut Context<'_>, (rank, im2col): (u32, bool), policy: bool) -> Step {
+    let mode = if im2col { "im2col" } else { "tile" };
+    let opcode = format!("cp.async.bulk.prefetch.tensor.{rank}d.L2.global.{mode}{}", hint(policy));
     let mut operands = vec![tile(x, 1, rank)];
-    operands.extend(policy.then(|| x.value(1 + rank as usize)));
+    let mut next = 1 + rank as usize;
+    if im2col {
+        operands.push(im2col_offsets(x, next, rank));
+        next += axes(rank);
+    }
+    operands.extend(policy.then(|| x.value(next)));
     instruction(opcode, operands)
 }
 

@@ -122,14 +122,35 @@ fn broken_structure_is_found() {
 }
 
 #[test]
+fn constant_im2col_offsets_are_checked() {
+    for (rank, most) in [(3, 65535), (4, 255), (5, 31)] {
+        for (offset, fits) in [(most, true), (most + 1, false)] {
+            let mut k = Ops::new("im2col", 1);
+            let map = k.map("map", Element::Bf16, &[64, 128]);
+            let (zero, offset) = (k.u32(0), k.u32(offset));
+            let args = [vec![map], vec![zero; rank], vec![offset; rank - 2]].concat();
+            let rank = rank as u32;
+            k.run(Op::TmaPrefetch { rank, im2col: true, policy: false }, &args);
+            let emitted = emit(&k.finish());
+            assert_eq!(emitted.is_ok(), fits, "{emitted:?}");
+            if let Err(error) = emitted {
+                assert!(error.to_string().contains("31 for three"), "{error}");
+            }
+        }
+    }
+}
+
+#[test]
 fn attributes_are_checked() {
-    let attempts: [(Op, &str); 13] = [
+    let attempts: [(Op, &str); 15] = [
         (Op::MbarrierInit { count: 1 << 20 }, "1048576"),
         (Op::WgmmaWait { pending: 8 }, "wgmma_wait: pending is 8: use 0 to 7"),
         (Op::SetMaxRegisters { count: 100, change: RegisterChange::Increase }, "steps of 8"),
         (Op::Fence(Order::Relaxed, Scope::Gpu), "order is relaxed: use acquire_release"),
-        (Op::TmaLoad { rank: 6, multicast: false, policy: false }, "1 to 5"),
-        (Op::TmaPrefetch { rank: 0, policy: false }, "1 to 5"),
+        (Op::TmaLoad { rank: 6, im2col: false, multicast: false, policy: false }, "1 to 5"),
+        (Op::TmaLoad { rank: 2, im2col: true, multicast: false, policy: false }, "3 to 5"),
+        (Op::TmaPrefetch { rank: 6, im2col: true, policy: false }, "3 to 5"),
+        (Op::TmaPrefetch { rank: 0, im2col: false, policy: false }, "1 to 5"),
         (Op::Reduce { vector: 3 }, "1, 2 or 4"),
         (
             Op::Atomic {

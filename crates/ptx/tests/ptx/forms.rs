@@ -137,8 +137,12 @@ fn operations() -> Vec<Op> {
     ops.extend([false, true].map(|relaxed| Op::ClusterArrive { relaxed }));
     ops.extend([false, true].map(|read| Op::BulkWait { pending: 1, read }));
     for (rank, policy) in product(&[1, 2, 3, 4, 5], &[false, true]) {
-        ops.extend([false, true].map(|multicast| Op::TmaLoad { rank, multicast, policy }));
-        ops.extend([Op::TmaStore { rank, policy }, Op::TmaPrefetch { rank, policy }]);
+        for im2col in [false, true] {
+            let load = |multicast| Op::TmaLoad { rank, im2col, multicast, policy };
+            ops.extend([false, true].map(load));
+            ops.push(Op::TmaPrefetch { rank, im2col, policy });
+        }
+        ops.push(Op::TmaStore { rank, policy });
         ops.extend(ReductionOp::ALL.map(|op| Op::TmaReduce { op, rank, policy }));
     }
     for policy in [false, true] {
@@ -271,8 +275,9 @@ fn form(op: &Op, t: Type) -> Option<Form> {
         Op::Print => (vec![t], vec![]),
         Op::Sleep | Op::BarrierSync { .. } | Op::BarrierArrive { .. } => (vec![U32], vec![]),
         Op::PrefetchLine => (vec![U64], vec![]),
-        Op::TmaLoad { rank, multicast, policy } => {
-            let mut operands = [vec![MapPtr, Smem, Smem], many(U32, *rank)].concat();
+        Op::TmaLoad { rank, im2col, multicast, policy } => {
+            let place = rank + if *im2col { rank - 2 } else { 0 };
+            let mut operands = [vec![MapPtr, Smem, Smem], many(U32, place)].concat();
             operands.extend(multicast.then_some(U32));
             operands.extend(policy.then_some(U64));
             (operands, vec![])
@@ -282,8 +287,9 @@ fn form(op: &Op, t: Type) -> Option<Form> {
             operands.extend(policy.then_some(U64));
             (operands, vec![])
         }
-        Op::TmaPrefetch { rank, policy } => {
-            let mut operands = [vec![MapPtr], many(U32, *rank)].concat();
+        Op::TmaPrefetch { rank, im2col, policy } => {
+            let place = rank + if *im2col { rank - 2 } else { 0 };
+            let mut operands = [vec![MapPtr], many(U32, place)].concat();
             operands.extend(policy.then_some(U64));
             (operands, vec![])
         }
@@ -451,7 +457,7 @@ fn used(form: &Form) -> Kernel {
     let mut k = Ops::new("used", 1).cluster(2);
     // Parameters that are not used have no instructions.
     let (element, swizzle) = (Element::Bf16, SwizzleMode::B128);
-    let spec = TensorMapSpec { element, box_extents: vec![8, 8], swizzle };
+    let spec = TensorMapSpec::tiled(element, vec![8, 8], swizzle);
     k.declare("number", ParamKind::Scalar(Type::U32));
     k.declare("map", ParamKind::TensorMap(spec));
     k.region(0, 65536);

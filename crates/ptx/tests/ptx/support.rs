@@ -126,7 +126,7 @@ impl Ops {
 
     pub fn map(&mut self, name: &str, element: Element, box_extents: &[u32]) -> ValueId {
         let box_extents = box_extents.to_vec();
-        let spec = TensorMapSpec { element, box_extents, swizzle: SwizzleMode::B128 };
+        let spec = TensorMapSpec::tiled(element, box_extents, SwizzleMode::B128);
         let id = self.declare(name, ParamKind::TensorMap(spec));
         self.one(Op::MapParam(id), &[], Type::MapPtr)
     }

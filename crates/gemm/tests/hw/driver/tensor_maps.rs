@@ -5,7 +5,7 @@ use persistent_gemm::driver::{
     DeviceBuffer, L2Promotion, LaunchError, PreparedArguments, Stream, TensorMap, TensorMapError,
     launch,
 };
-use pgemm_ir::{Argument, Element, SwizzleMode, TensorMapArgument, TensorMapSpec};
+use pgemm_ir::{Argument, Element, Im2colAxis, SwizzleMode, TensorMapArgument, TensorMapSpec};
 
 use super::{bytes_of, config, function, read_f32, read_u32};
 use crate::device::device;
@@ -16,7 +16,7 @@ fn matrix() -> Vec<f32> {
 }
 
 fn tile_spec(element: Element) -> TensorMapSpec {
-    TensorMapSpec { element, box_extents: vec![32, 8], swizzle: SwizzleMode::None }
+    TensorMapSpec::tiled(element, vec![32, 8], SwizzleMode::None)
 }
 
 fn tile_map(address: u64) -> Argument {
@@ -106,7 +106,7 @@ fn the_driver_takes_what_the_checks_pass() {
                     vec![1 << 12, 1 << 20, 1 << 24, 1 << 28],
                 ),
             ] {
-                let spec = TensorMapSpec { element, box_extents, swizzle };
+                let spec = TensorMapSpec::tiled(element, box_extents, swizzle);
                 let argument =
                     TensorMapArgument { address: buffer.address() + 16, extents, strides };
                 for promotion in
@@ -114,6 +114,33 @@ fn the_driver_takes_what_the_checks_pass() {
                 {
                     if let Err(error) = TensorMap::encode(&device, &spec, &argument, promotion) {
                         panic!("{spec:?} {argument:?} {promotion:?}: {error}");
+                    }
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn the_driver_takes_im2col_maps_at_their_limits() {
+    let Some(device) = device("the_driver_takes_im2col_maps_at_their_limits") else { return };
+    let buffer = DeviceBuffer::new(&device, 256).unwrap();
+    for (axes, limit) in [(1, 1 << 15), (2, 1 << 7), (3, 1 << 4)] {
+        // The tensor has at least a position for corners at both ends of their range.
+        let extents = [vec![64], vec![1 << 17; axes], vec![3]].concat();
+        let strides = (0..=axes).map(|axis| 1 << (20 + 6 * axis)).collect::<Vec<u64>>();
+        let argument = TensorMapArgument { address: buffer.address(), extents, strides };
+        for element in Element::ALL {
+            for swizzle in SwizzleMode::ALL {
+                let row = swizzle.span_bytes().unwrap_or(128) / element.bytes();
+                for (lower, upper) in [(-limit, limit - 1), (limit - 1, -limit), (0, 0)] {
+                    for (stride, pixels) in [(1, 1), (8, 1024)] {
+                        let axes = vec![Im2colAxis { lower, upper, stride }; axes];
+                        let spec = TensorMapSpec::im2col(element, [row, pixels], axes, swizzle);
+                        let map = TensorMap::encode(&device, &spec, &argument, L2Promotion::B128);
+                        if let Err(error) = map {
+                            panic!("{spec:?} {argument:?}: {error}");
+                        }
                     }
                 }
             }

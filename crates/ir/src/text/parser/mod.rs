@@ -7,8 +7,8 @@ use std::collections::BTreeMap;
 use super::lexer::{Place, Token, tokens};
 use crate::named::Named;
 use crate::{
-    Accumulator, Block, Element, Inst, Kernel, LocId, Location, Param, ParamKind, Region,
-    RegionKind, Role, SwizzleMode, TensorMapSpec, Type, ValueId,
+    Accumulator, Block, Element, Im2colAxis, Inst, Kernel, LocId, Location, Param, ParamKind,
+    Region, RegionKind, Role, SwizzleMode, TensorMapSpec, Type, ValueId,
 };
 
 /// Blocks inside each other, at most. Kernels have a handful.
@@ -32,9 +32,19 @@ pub struct ParseError {
 /// # Errors
 /// The first place where the text leaves the grammar.
 pub fn parse(text: &str) -> Result<Kernel, ParseError> {
+    parse_file(text, "text")
+}
+
+/// Does the same as [`parse`] with the text of a file, which is that of the instructions without a
+/// location.
+///
+/// # Errors
+/// The first place where the text leaves the grammar.
+pub fn parse_file(text: &str, file: &str) -> Result<Kernel, ParseError> {
     let tokens = tokens(text).map_err(|(place, message)| error(place, message))?;
     let mut parser = Parser {
         tokens: &tokens,
+        file,
         position: 0,
         types: BTreeMap::new(),
         unplaced: Vec::new(),
@@ -52,6 +62,7 @@ const UNPLACED: u32 = u32::MAX;
 
 struct Parser<'t> {
     tokens: &'t [(Token<'t>, Place)],
+    file: &'t str,
     position: usize,
     types: BTreeMap<u32, (Type, Place)>,
     /// Places of instructions without a location, in program order.
@@ -127,6 +138,17 @@ impl<'t> Parser<'t> {
             return Ok(value);
         }
         self.wanted("a number of up to 32 bits")
+    }
+
+    fn signed(&mut self) -> Parsed<i32> {
+        if let Token::Number(negative, value) = self.peek()
+            && let Ok(value) = i64::try_from(*value)
+            && let Ok(value) = i32::try_from(if *negative { -value } else { value })
+        {
+            self.position += 1;
+            return Ok(value);
+        }
+        self.wanted("a signed number of up to 32 bits")
     }
 
     fn named<T: Named>(&mut self, what: &str) -> Parsed<T> {
@@ -233,8 +255,29 @@ impl<'t> Parser<'t> {
         }
         self.mark(']')?;
         let swizzle: SwizzleMode = self.named("unswizzled, b32, b64 or b128")?;
-        let spec = TensorMapSpec { element, box_extents, swizzle };
+        let mut spec = TensorMapSpec::tiled(element, box_extents, swizzle);
+        if *self.peek() == Token::Word("im2col") {
+            self.position += 1;
+            spec.im2col = Some(self.im2col_axes()?);
+        }
         Ok(Param { name, kind: ParamKind::TensorMap(spec) })
+    }
+
+    fn im2col_axes(&mut self) -> Parsed<Vec<Im2colAxis>> {
+        self.mark('[')?;
+        let mut axes = Vec::new();
+        while !self.is(']') {
+            if !axes.is_empty() {
+                self.mark(',')?;
+            }
+            let lower = self.signed()?;
+            self.keyword("to")?;
+            let upper = self.signed()?;
+            self.keyword("by")?;
+            axes.push(Im2colAxis { lower, upper, stride: self.number()? });
+        }
+        self.mark(']')?;
+        Ok(axes)
     }
 
     fn region(&mut self) -> Parsed<Region> {
@@ -409,7 +452,7 @@ impl<'t> Parser<'t> {
         }
         walk(&mut kernel.body, &mut next);
         kernel.locations.extend(self.unplaced.iter().map(|place| Location {
-            file: "text".into(),
+            file: self.file.into(),
             line: place.line,
             column: place.column,
             scopes: Vec::new(),

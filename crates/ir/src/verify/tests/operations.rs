@@ -337,7 +337,36 @@ fn tma() {
     rejects(&copy("tma_prefetch[rank=3] %3, %2, %2, %2"), Rule::Tma, "which has rank 2");
     rejects(&copy("tma_prefetch[rank=2] %3, %2"), Rule::Types, "u32, u32) -> ()");
     rejects(&copy("tma_prefetch.policy[rank=2] %3, %2, %2, %2"), Rule::Types, "u32, u64) -> ()");
+    let im2col = |op: &str| copy(op).replace("64] b128", "64] b128 im2col [0 to 0 by 1]");
+    let walk = "tma_load.im2col[rank=3] %3, %0, %1, %2, %2, %2, %2";
+    accepts(&im2col(walk));
+    accepts(&im2col("tma_load.im2col.multicast[rank=3] %3, %0, %1, %2, %2, %2, %2, %2"));
+    accepts(&im2col("tma_prefetch.im2col[rank=3] %3, %2, %2, %2, %2"));
+    rejects(&copy(walk), Rule::Tma, "has boxes of a tensor: im2col loads have a map of pixels");
+    rejects(&im2col(load), Rule::Tma, "is an im2col map: it has im2col loads");
+    let store = "tma_store[rank=3] %3, %0, %2, %2, %2\nbulk_commit\nbulk_wait.read[pending=0]";
+    rejects(&im2col(store), Rule::Tma, "is an im2col map");
+    rejects(
+        &im2col("tma_load.im2col[rank=4] %3, %0, %1, %2, %2, %2, %2, %2, %2"),
+        Rule::Tma,
+        "which has rank 3",
+    );
+    rejects(
+        &im2col("tma_load.im2col[rank=3] %3, %0, %1, %2, %2, %2"),
+        Rule::Types,
+        "u32, u32, u32, u32) -> ()",
+    );
     let spec = |spec: &str| simple("").replace("bf16 [64, 64] b128", spec);
+    accepts(&spec("bf16 [64, 1024] b128 im2col [-128 to 127 by 8, -1 to -1 by 1]"));
+    rejects(&spec("bf16 [64, 1025] b128 im2col [0 to 0 by 1]"), Rule::Tma, "1 to 1024");
+    rejects(&spec("bf16 [64, 64] b128 im2col []"), Rule::Tma, "0 axes: 1 to 3");
+    rejects(&spec("bf16 [64] b128 im2col [0 to 0 by 1]"), Rule::Tma, "channels and pixels");
+    rejects(
+        &spec("bf16 [64, 64] b128 im2col [0 to 0 by 1, -129 to 0 by 1]"),
+        Rule::Tma,
+        "lower corner of an im2col map is -129 along H: with 2 axes it must be at least -128",
+    );
+    rejects(&spec("bf16 [64, 64] b128 im2col [0 to 0 by 9]"), Rule::Tma, "stride");
     accepts(&spec("bf16 [64, 64, 1, 1, 1] b128"));
     accepts(&spec("f32 [256, 4] unswizzled"));
     rejects(&spec("bf16 [] b128"), Rule::Tma, "0 dimensions");

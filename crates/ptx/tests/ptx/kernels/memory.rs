@@ -190,23 +190,35 @@ pub fn tma() -> Kernel {
         for rank in 1..=5 {
             let coordinates = [zero, m, zero, zero, m];
             let args = [&[map, tile, barrier], &coordinates[..rank as usize]].concat();
-            k.run(Op::TmaLoad { rank, multicast: false, policy: false }, &args);
+            k.run(Op::TmaLoad { rank, im2col: false, multicast: false, policy: false }, &args);
             let args = [&[map, tile], &coordinates[..rank as usize]].concat();
             k.run(Op::TmaStore { rank, policy: false }, &args);
             let args = [&[map], &coordinates[..rank as usize]].concat();
-            k.run(Op::TmaPrefetch { rank, policy: false }, &args);
+            k.run(Op::TmaPrefetch { rank, im2col: false, policy: false }, &args);
         }
         let mask = k.u32(3);
-        let multicast = Op::TmaLoad { rank: 2, multicast: true, policy: false };
+        let multicast = Op::TmaLoad { rank: 2, im2col: false, multicast: true, policy: false };
         k.run(multicast.clone(), &[map, tile, barrier, zero, m, mask]);
         k.run(multicast, &[map, tile, barrier, zero, m, m]);
         let keep = k.constant(Constant::U64(0x14f0_0000_0000_0000));
         for policy in [keep, given] {
-            let load = |multicast| Op::TmaLoad { rank: 2, multicast, policy: true };
+            let load = |multicast| Op::TmaLoad { rank: 2, im2col: false, multicast, policy: true };
             k.run(load(false), &[map, tile, barrier, zero, m, policy]);
             k.run(load(true), &[map, tile, barrier, zero, m, mask, policy]);
             k.run(Op::TmaStore { rank: 2, policy: true }, &[map, tile, zero, m, policy]);
-            k.run(Op::TmaPrefetch { rank: 2, policy: true }, &[map, zero, m, policy]);
+            k.run(
+                Op::TmaPrefetch { rank: 2, im2col: false, policy: true },
+                &[map, zero, m, policy],
+            );
+        }
+        let two = k.u32(2);
+        for rank in 3..=5 {
+            let place = [&[zero, m, zero, zero, m][..rank], &[two, m, zero][..rank - 2]].concat();
+            let rank = rank as u32;
+            let load = Op::TmaLoad { rank, im2col: true, multicast: false, policy: false };
+            k.run(load, &[&[map, tile, barrier], &place[..]].concat());
+            let prefetch = Op::TmaPrefetch { rank, im2col: true, policy: false };
+            k.run(prefetch, &[&[map], &place[..]].concat());
         }
         k.run(Op::BulkCommit, &[]);
         k.run(Op::BulkWait { pending: 1, read: true }, &[]);
@@ -242,7 +254,7 @@ pub fn maps_in_memory() -> Kernel {
     k.run(Op::Sleep, &[rest]);
     for map in [map, fixed] {
         k.run(Op::PrefetchMap, &[map]);
-        let load = Op::TmaLoad { rank: 2, multicast: false, policy: false };
+        let load = Op::TmaLoad { rank: 2, im2col: false, multicast: false, policy: false };
         k.run(load, &[map, tile, barrier, zero, zero]);
         k.run(Op::TmaStore { rank: 2, policy: false }, &[map, tile, zero, zero]);
     }

@@ -221,7 +221,7 @@ pub fn mini_gemm() -> Kernel {
         let load = k.block(&[], |k, _| {
             let column = k.one(Op::Binary(BinaryOp::Mul), &[index, sixty_four], u);
             k.run(Op::MbarrierArriveExpect { bytes: 16384 }, &[full]);
-            let op = Op::TmaLoad { rank: 2, multicast: false, policy: false };
+            let op = Op::TmaLoad { rank: 2, im2col: false, multicast: false, policy: false };
             k.run(op.clone(), &[a_map, a_tile, full, column, row]);
             k.run(op, &[b_map, b_tile, full, column, zero]);
             vec![]
