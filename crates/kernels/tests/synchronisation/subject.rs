@@ -1,18 +1,21 @@
 //! Kernels with problems that reach their synchronising operations.
 
-use std::collections::BTreeSet;
-
-use pgemm_conformance::synchronisation::{faults, marked, reached};
-use pgemm_emulator::{Emulator, Memory, Options, Permission, Schedule, Statistics};
-use pgemm_ir::{Kernel, Launch, Op};
-use pgemm_kernels::{CopySpec, GemmKernel, MatrixRepack, RepackKernel, RepackSpec, Spec};
+use pgemm_emulator::{Emulator, Memory, Options, Permission, Statistics};
+use pgemm_ir::{Kernel, Launch};
+use pgemm_kernels::resident::layout::doorbell;
+use pgemm_kernels::{
+    CopyKind, CopySpec, GemmKernel, MatrixRepack, RepackKernel, RepackSpec, Spec, WorkSource,
+};
 
 use crate::common::{CPlace, Case, Failure, Problem};
+use crate::host;
+use crate::job::{Job, job};
+use crate::judge::{Run, Subject};
 use crate::set::covering_set;
 
 /// Kernels that the covering set does not have: operands that threads load, products without
-/// wgmma.
-const OTHERS: [&str; 12] = [
+/// wgmma, two products at once, jobs from a queue.
+const OTHERS: [&str; 21] = [
     "bf16-kk-bf16-64x64x64-s4-w1-c1x1-threads_ab",
     "bf16-mk-f32-64x64x64-s4-w1-c1x1-threads_ab",
     "bf16-kk-bf16-128x128x64-s4-w2-c1x1-threads_a",
@@ -25,11 +28,20 @@ const OTHERS: [&str; 12] = [
     "bf16-mk-f32-32x24x16-s0-direct1x4",
     "f32-kn-f32-64x64x8-s5-t8x4-w2x2",
     "f32-mk-f32-32x64x16-s4-t4x4-w2x2",
+    "f64-kk-f64-64x64x16-s3-w1x4-k16",
+    "f64-mn-f64-64x64x16-s2-w2x2-k8",
+    "f64-mk-f64-64x64x16-s2-w2x2-k8-c2x1",
+    "bf16-kk-bf16-64x64x64-s3-w1-c1x1-gated_n-erelu",
+    "bf16-kk-f32-64x64x64-s2-p2-c2x1-gated_m",
+    "tf32-kk-f32-128x32x32-s3-w2-c1x2-gated_n-erelu",
+    "bf16-kk-bf16-64x32x64-s3-w1-c1x1-resident",
+    "bf16-kk-bf16-64x16x64-s2-p2-c1x1-resident",
+    "tf32-kk-f32-64x32x32-s3-w1-c1x1-resident",
 ];
 
 /// The names of all kernels, the smallest first.
 pub fn names() -> Vec<String> {
-    let others = OTHERS.map(|name| name.parse().unwrap());
+    let others = OTHERS.map(|name| name.parse().unwrap_or_else(|error| panic!("{name}: {error}")));
     let mut specs: Vec<Spec> = covering_set().into_iter().chain(others).collect();
     specs.sort_by_key(|spec| {
         spec.tile.m * spec.tile.n * spec.tile.k * spec.cluster.size() * (spec.stages + 1)
@@ -47,142 +59,72 @@ pub fn kernel(name: &str) -> Kernel {
     }
 }
 
-/// Runs a kernel, which may be faulty, on a problem. Fails with the kind of the failure.
-type Run = Box<dyn Fn(&Kernel, Options) -> Result<Statistics, String>>;
-
-/// A kernel and problems that it solves.
-pub struct Subject {
-    pub name: String,
-    pub kernel: Kernel,
-    /// What a fault has to hide under.
-    pub settings: Vec<Setting>,
-    problems: Vec<Reaching>,
-}
-
-/// A problem with what it reaches.
-struct Reaching {
-    run: Run,
-    /// Steps of a run.
-    steps: u64,
-    places: BTreeSet<usize>,
-}
-
-/// How a kernel runs.
-#[derive(Clone)]
-pub struct Setting {
-    schedule: Schedule,
-    /// Clusters that are resident at once, if not all are.
-    resident: Option<u32>,
-    /// Whether the launch depends on others.
-    dependent: bool,
-}
-
-impl Setting {
-    /// The settings for a kernel.
-    fn all(kernel: &Kernel) -> Vec<Setting> {
-        let mut dependent = false;
-        kernel.visit(&mut |inst| dependent |= inst.op == Op::GridDependencyWait);
-        let all = [
-            (Schedule::round_robin(), None),
-            (Schedule::async_late(8), Some(2)),
-            (Schedule::round_robin(), Some(1)),
-            (Schedule::async_late(1), None),
-            (Schedule::async_early(1), None),
-            (Schedule::seeded(1), None),
-            (Schedule::stores_late(1), None),
-            (Schedule::seeded(2), None),
-        ];
-        let setting = |(schedule, resident)| Setting { schedule, resident, dependent };
-        all.into_iter().map(setting).collect()
-    }
-
-    fn options(self, max_steps: u64) -> Options {
-        let Setting { schedule, resident, dependent } = self;
-        Options {
-            schedule,
-            resident_clusters: resident,
-            max_steps,
-            dependent,
-            echo: false,
-            ..Options::default()
+/// A kernel with its problems.
+pub fn subject(name: &str) -> Subject {
+    let (kernel, runs) = match RepackSpec::all().find(|spec| spec.name() == name) {
+        Some(RepackSpec::Copy(spec)) => copying(spec),
+        _ => {
+            let gemm = GemmKernel::build(&name.parse().unwrap()).unwrap();
+            let runs = match gemm.spec().source {
+                WorkSource::Launch => multiplying(&gemm),
+                WorkSource::Queue => serving(&gemm),
+            };
+            (gemm.kernel, runs)
         }
-    }
+    };
+    Subject::new(name, kernel, runs)
 }
 
-impl Subject {
-    pub fn new(name: &str) -> Subject {
-        let (kernel, runs) = match RepackSpec::all().find(|spec| spec.name() == name) {
-            Some(RepackSpec::Copy(spec)) => copying(spec),
-            _ => multiplying(&name.parse().unwrap()),
-        };
-        let settings = Setting::all(&kernel);
-        let reaching = |run| Reaching::new(name, &kernel, &settings[..3], run);
-        let mut problems: Vec<Reaching> = runs.into_iter().map(reaching).collect();
-        problems.sort_by_key(|reaching| reaching.steps);
-        Subject { name: name.to_owned(), kernel, settings, problems }
-    }
-
-    /// The problems whose runs reach an instruction, the shortest first.
-    pub fn reaching(&self, place: usize) -> Vec<usize> {
-        let all = 0..self.problems.len();
-        all.filter(|&at| self.problems[at].places.contains(&place)).collect()
-    }
-
-    /// Runs a kernel on a problem. Fails with the kind of the failure.
-    pub fn run(&self, kernel: &Kernel, at: usize, setting: usize) -> Result<(), String> {
-        let Reaching { run, steps, .. } = &self.problems[at];
-        let setting = self.settings[setting].clone();
-        run(kernel, setting.options(20 * steps + 200_000)).map(drop)
-    }
+/// The kernel with other code.
+fn with_code(gemm: &GemmKernel, kernel: &Kernel) -> GemmKernel {
+    GemmKernel { kernel: kernel.clone(), ..gemm.clone() }
 }
 
-impl Reaching {
-    fn new(name: &str, kernel: &Kernel, settings: &[Setting], run: Run) -> Reaching {
-        let mut missing: BTreeSet<usize> =
-            faults(kernel).into_iter().map(|fault| fault.place).collect();
-        let mut places = BTreeSet::new();
-        let mut steps = 0;
-        // What a run prints is limited, so several runs have to find all.
-        for setting in settings {
-            while !missing.is_empty() {
-                let options = setting.clone().options(1_000_000_000);
-                let result = run(&marked(kernel, &missing), options);
-                let statistics = result.unwrap_or_else(|failure| panic!("{name}: {failure}"));
-                let found = reached(&statistics.printed);
-                steps = statistics.steps.max(steps);
-                if found.is_empty() {
-                    break;
-                }
-                missing.retain(|place| !found.contains(place));
-                places.extend(found);
-            }
-        }
-        Reaching { run, steps, places }
-    }
-}
-
-/// A kernel of products with its problems.
-fn multiplying(spec: &Spec) -> (Kernel, Vec<Run>) {
-    let gemm = GemmKernel::build(spec).unwrap();
-    let with =
-        |gemm: &GemmKernel, kernel: &Kernel| GemmKernel { kernel: kernel.clone(), ..gemm.clone() };
-    let kernel = gemm.kernel.clone();
-    let runs = cases(spec).into_iter().map(|case| -> Run {
-        let (problem, gemm) = (Problem::new(spec, case), gemm.clone());
+/// The problems of a kernel of products.
+fn multiplying(gemm: &GemmKernel) -> Vec<Run> {
+    let run = |case| -> Run {
+        let (problem, gemm) = (Problem::new(gemm.spec(), case), gemm.clone());
         Box::new(move |kernel, options| {
-            problem.run(&with(&gemm, kernel), options).map_err(|failure| match failure {
-                Failure::Report(report) => kind(&report),
+            problem.run(&with_code(&gemm, kernel), options).map_err(|failure| match failure {
+                Failure::Report(report) => report.to_string(),
                 Failure::Wrong { .. } => "wrong result".into(),
                 Failure::Setup(error) => error.to_string(),
             })
         })
-    });
-    (kernel, runs.collect())
+    };
+    cases(gemm.spec()).into_iter().map(run).collect()
 }
 
-/// What a report says.
-fn kind(report: &pgemm_emulator::Report) -> String {
-    report.to_string()
+/// The problems of a kernel that takes jobs from a queue: jobs of several tiles, of which some are
+/// longer than the ring and than the search for the next tile, on all lanes and after others. In the
+/// second problem the kernel leaves and is launched again.
+fn serving(gemm: &GemmKernel) -> Vec<Run> {
+    let tile = gemm.spec().tile;
+    let (m, n, k) = (tile.m + 8, tile.n + 8, tile.k);
+    let long = job(m, n, k * 18);
+    let jobs = vec![
+        // So few products that operands hold the sums.
+        job(m, 16, 8),
+        Job { after: vec![0], ..job(m, n, 16) },
+        Job { beta: 2.0, lane: 1, ..job(m, n, k * 4) },
+        Job { lane: 2, ..long },
+        job(8, 8, 8),
+    ];
+    let few = vec![job(m, 8, k), job(8, n, k * 3)];
+    let run = |jobs: Vec<Job>, pauses: Vec<u64>| -> Run {
+        let gemm = gemm.clone();
+        Box::new(move |kernel, options| {
+            // Every CTA has to be there: jobs wait for tiles that others have taken.
+            let options = Options { resident_clusters: None, ..options };
+            let gemm = with_code(&gemm, kernel);
+            let result = host::run_kernel(&gemm, &jobs, 2, options, &pauses, doorbell::STOP);
+            match result.map_err(|failure| failure.to_string())? {
+                (statistics, _, done) if done == jobs.len() => Ok(statistics),
+                (.., done) => Err(format!("{done} jobs were done")),
+            }
+        })
+    };
+    vec![run(jobs, vec![]), run(few, vec![0, 40_000])]
 }
 
 /// A kernel that copies matrices, with a matrix of several blocks and ragged edges.
@@ -193,7 +135,7 @@ fn copying(spec: CopySpec) -> (Kernel, Vec<Run>) {
         RepackKernel::build(RepackSpec::Copy(spec)).unwrap();
     let size = spec.element_bytes;
     let bytes: Vec<u8> = (0..LINES * LENGTH * size).map(|i| (i * i / 7) as u8).collect();
-    let transposed = spec.kind == pgemm_kernels::CopyKind::Transposes;
+    let transposed = spec.kind == CopyKind::Transposes;
     let copy = move |kernel: &Kernel, options: Options| -> Result<(Statistics, Vec<u8>), String> {
         let mut memory = Memory::new();
         let matrix = MatrixRepack {
@@ -217,7 +159,7 @@ fn copying(spec: CopySpec) -> (Kernel, Vec<Run>) {
         let launch: Launch = signature.bind(&matrix, None).unwrap();
         let emulator = Emulator::new(kernel, &launch, &mut memory, options)
             .map_err(|error| error.to_string())?;
-        let statistics = emulator.run().map_err(|report| kind(&report))?;
+        let statistics = emulator.run().map_err(|report| report.to_string())?;
         let result = memory.read_raw(destination, room as usize).unwrap().to_vec();
         Ok((statistics, result))
     };
@@ -236,6 +178,7 @@ fn cases(spec: &Spec) -> Vec<Case> {
     if spec.is_direct() {
         return vec![case, case.scaled(1.0, 1.0, CPlace::InPlace)];
     }
+    let is_gated = spec.wgmma().is_some_and(|wgmma| wgmma.gated.is_some());
     let small = Case { clusters: 2, ..Case::ragged(spec, [1, 2], spec.stages + 2) };
     let long = Case { k: spec.tile.k * 10, clusters: 20, ..small };
     // No worker is without a stage.
@@ -259,12 +202,13 @@ fn cases(spec: &Spec) -> Vec<Case> {
         Case { off: [1, 1], ..small.split(2, 7, false).scaled(1.0, 1.0, CPlace::InPlace) },
         Case { off: [1, 1], ..case.split(4, 3, false).scaled(1.0, 1.0, CPlace::InPlace) },
     ];
-    all.map(|case| match case.split.tiles {
+    let all = all.into_iter().map(|case| match case.split.tiles {
         0 => case,
         tiles => {
             let workers = case.split.workers.min(tiles * stages);
             case.split(tiles, workers, case.split.unordered)
         }
-    })
-    .into()
+    });
+    // Two products at once are not split.
+    all.filter(|case| !is_gated || case.split.tiles == 0).collect()
 }
