@@ -14,8 +14,9 @@ use crate::judge::{Run, Subject};
 use crate::set::covering_set;
 
 /// Kernels that the covering set does not have: operands that threads load, products without
-/// wgmma, two products at once, jobs from a queue.
-const OTHERS: [&str; 21] = [
+/// wgmma, two products at once, jobs from a queue. One has a ring that is
+/// deeper than its groups of unrolled stages.
+const OTHERS: [&str; 22] = [
     "bf16-kk-bf16-64x64x64-s4-w1-c1x1-threads_ab",
     "bf16-mk-f32-64x64x64-s4-w1-c1x1-threads_ab",
     "bf16-kk-bf16-128x128x64-s4-w2-c1x1-threads_a",
@@ -24,6 +25,7 @@ const OTHERS: [&str; 21] = [
     "s8-mn-s32-64x32x128-s6-w1-c1x1-threads_ab",
     "e4m3-kkm-bf16-128x80x256-s3-w2-c1x2-p128-threads_b",
     "s8-kn-s32-64x64x256-s3-w1-c1x1-threads_b",
+    "e4m3-kk-bf16-64x64x128-s5-w1-c1x1-p128",
     "bf16-kk-bf16-32x24x32-s0-direct4x2",
     "bf16-mk-f32-32x24x16-s0-direct1x4",
     "f32-kn-f32-64x64x8-s5-t8x4-w2x2",
@@ -181,10 +183,10 @@ fn cases(spec: &Spec) -> Vec<Case> {
     let is_gated = spec.wgmma().is_some_and(|wgmma| wgmma.gated.is_some());
     let small = Case { clusters: 2, ..Case::ragged(spec, [1, 2], spec.stages + 2) };
     let long = Case { k: spec.tile.k * 10, clusters: 20, ..small };
-    // No worker is without a stage.
-    let stages = spec.stages + 2;
     let all = [
         Case { clusters: 1, ..small },
+        // So deep that every group of unrolled stages is followed by the same group again.
+        Case { k: spec.tile.k * (2 * spec.stages + 3), ..small },
         case,
         Case { clusters: 1, ..case }.scaled(1.0, 1.0, CPlace::InPlace),
         case.scaled(1.0, 1.0, CPlace::InPlace),
@@ -197,6 +199,8 @@ fn cases(spec: &Spec) -> Vec<Case> {
         long.split(2, 20, false).scaled(1.0, 1.0, CPlace::InPlace),
         // A worker that has stored a whole tile immediately finishes a part of the next tile.
         Case { k: spec.tile.k * 3, ..case }.split(4, 3, false),
+        // A worker that has stored a piece of a tile stores a whole tile next.
+        Case { clusters: 3, ..case }.split(1, 3, false),
         // Threads move C and D instead of TMA.
         Case { off: [1, 1], ..case.scaled(1.0, 1.0, CPlace::InPlace) },
         Case { off: [1, 1], ..small.split(2, 7, false).scaled(1.0, 1.0, CPlace::InPlace) },
@@ -205,7 +209,8 @@ fn cases(spec: &Spec) -> Vec<Case> {
     let all = all.into_iter().map(|case| match case.split.tiles {
         0 => case,
         tiles => {
-            let workers = case.split.workers.min(tiles * stages);
+            // No worker is without a stage.
+            let workers = case.split.workers.min(tiles * case.k.div_ceil(spec.tile.k));
             case.split(tiles, workers, case.split.unordered)
         }
     });
