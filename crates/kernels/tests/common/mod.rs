@@ -146,7 +146,9 @@ impl Problem {
                 }
             };
             if let Some(other) = other {
-                return activated(scaled) * f64::from(alpha * other as f32) + f64::from(added);
+                let product = activated(scaled) * f64::from(alpha * other as f32);
+                // A product may be -0, which a sum with 0 is not.
+                return if reads_c { product + f64::from(added) } else { product };
             }
             activated(match spec.epilogue.bias() {
                 None => scaled + added,

@@ -14,9 +14,9 @@ use crate::judge::{Run, Subject};
 use crate::set::covering_set;
 
 /// Kernels that the covering set does not have: operands that threads load, products without
-/// wgmma, two products at once, jobs from a queue. One has a ring that is
+/// wgmma, two products at once. One has a ring that is
 /// deeper than its groups of unrolled stages.
-const OTHERS: [&str; 22] = [
+const OTHERS: [&str; 19] = [
     "bf16-kk-bf16-64x64x64-s4-w1-c1x1-threads_ab",
     "bf16-mk-f32-64x64x64-s4-w1-c1x1-threads_ab",
     "bf16-kk-bf16-128x128x64-s4-w2-c1x1-threads_a",
@@ -36,12 +36,15 @@ const OTHERS: [&str; 22] = [
     "bf16-kk-bf16-64x64x64-s3-w1-c1x1-gated_n-erelu",
     "bf16-kk-f32-64x64x64-s2-p2-c2x1-gated_m",
     "tf32-kk-f32-128x32x32-s3-w2-c1x2-gated_n-erelu",
-    "bf16-kk-bf16-64x32x64-s3-w1-c1x1-resident",
-    "bf16-kk-bf16-64x16x64-s2-p2-c1x1-resident",
-    "tf32-kk-f32-64x32x32-s3-w1-c1x1-resident",
 ];
 
-/// The names of all kernels, the smallest first.
+/// Kernels that take jobs from a queue.
+pub const RESIDENT: [&str; 2] = [
+    "bf16-kk-bf16-64x16x64-s2-p2-c1x1-resident",
+    "bf16-kk-bf16-64x32x64-s3-w1-c1x1-resident",
+];
+
+/// The names of all kernels that are launched with a problem, the smallest first.
 pub fn names() -> Vec<String> {
     let others = OTHERS.map(|name| name.parse().unwrap_or_else(|error| panic!("{name}: {error}")));
     let mut specs: Vec<Spec> = covering_set().into_iter().chain(others).collect();
@@ -99,7 +102,7 @@ fn multiplying(gemm: &GemmKernel) -> Vec<Run> {
 
 /// The problems of a kernel that takes jobs from a queue: jobs of several tiles, of which some are
 /// longer than the ring and than the search for the next tile, on all lanes and after others. In the
-/// second problem the kernel leaves and is launched again.
+/// second problem the kernel leaves and is launched again, and in the third the jobs are given up.
 fn serving(gemm: &GemmKernel) -> Vec<Run> {
     let tile = gemm.spec().tile;
     let (m, n, k) = (tile.m + 8, tile.n + 8, tile.k);
@@ -108,25 +111,33 @@ fn serving(gemm: &GemmKernel) -> Vec<Run> {
         // So few products that operands hold the sums.
         job(m, 16, 8),
         Job { after: vec![0], ..job(m, n, 16) },
-        Job { beta: 2.0, lane: 1, ..job(m, n, k * 4) },
+        // Each warpgroup has several tiles.
+        Job { beta: 2.0, lane: 1, ..job(2 * m, 2 * n, k) },
         Job { lane: 2, ..long },
         job(8, 8, 8),
     ];
     let few = vec![job(m, 8, k), job(8, n, k * 3)];
-    let run = |jobs: Vec<Job>, pauses: Vec<u64>| -> Run {
+    let many = vec![job(m, 4 * n, k); 3];
+    let run = |jobs: Vec<Job>, pauses: Vec<u64>, command: u32| -> Run {
         let gemm = gemm.clone();
         Box::new(move |kernel, options| {
             // Every CTA has to be there: jobs wait for tiles that others have taken.
             let options = Options { resident_clusters: None, ..options };
             let gemm = with_code(&gemm, kernel);
-            let result = host::run_kernel(&gemm, &jobs, 2, options, &pauses, doorbell::STOP);
-            match result.map_err(|failure| failure.to_string())? {
-                (statistics, _, done) if done == jobs.len() => Ok(statistics),
-                (.., done) => Err(format!("{done} jobs were done")),
+            let result = host::run_kernel(&gemm, &jobs, 2, options, &pauses, command);
+            let (statistics, _, done) = result.map_err(|failure| failure.to_string())?;
+            // Jobs that are given up may have been done before.
+            match command == doorbell::ABORT || done == jobs.len() {
+                true => Ok(statistics),
+                false => Err(format!("{done} jobs were done")),
             }
         })
     };
-    vec![run(jobs, vec![]), run(few, vec![0, 40_000])]
+    vec![
+        run(jobs, vec![], doorbell::STOP),
+        run(few, vec![0, 40_000], doorbell::STOP),
+        run(many, vec![], doorbell::ABORT),
+    ]
 }
 
 /// A kernel that copies matrices, with a matrix of several blocks and ragged edges.
@@ -199,8 +210,8 @@ fn cases(spec: &Spec) -> Vec<Case> {
         long.split(2, 20, false).scaled(1.0, 1.0, CPlace::InPlace),
         // A worker that has stored a whole tile immediately finishes a part of the next tile.
         Case { k: spec.tile.k * 3, ..case }.split(4, 3, false),
-        // A worker that has stored a piece of a tile stores a whole tile next.
-        Case { clusters: 3, ..case }.split(1, 3, false),
+        // A warpgroup that has stored the pieces of a tile stores a whole tile next.
+        Case { clusters: 1, ..case }.split(1, 3, false),
         // Threads move C and D instead of TMA.
         Case { off: [1, 1], ..case.scaled(1.0, 1.0, CPlace::InPlace) },
         Case { off: [1, 1], ..small.split(2, 7, false).scaled(1.0, 1.0, CPlace::InPlace) },
