@@ -10,9 +10,9 @@ mod host;
 mod job;
 
 use clean::{assemblers, assert_clean};
-use host::{Failure, run_kernel};
+use host::{run, run_kernel, run_to};
 use job::{Job, job};
-use pgemm_emulator::{Options, Report, ReportKind, Schedule, Statistics};
+use pgemm_emulator::{ReportKind, Schedule};
 use pgemm_ir::{Element, Op, OperandMajor, Order, ProxyFence, Scope};
 use pgemm_kernels::resident::layout::{RING_SLOTS, doorbell};
 use pgemm_kernels::{Epilogue, GemmKernel, Spec, Summation, catalogue};
@@ -22,48 +22,6 @@ const SPECS: [&str; 3] = [
     "bf16-kk-f32-64x16x64-s2-p2-c1x1-resident",
     "bf16-kk-bf16-128x32x64-s2-w2-c1x1-resident",
 ];
-
-/// The options of a run.
-fn under(schedule: Schedule) -> Options {
-    Options { schedule, max_steps: 30_000_000, ..Options::default() }
-}
-
-/// Runs jobs; the host pauses for so many nanoseconds before each.
-fn run(
-    name: &str,
-    jobs: &[Job],
-    ctas: u32,
-    schedule: Schedule,
-    pauses: &[u64],
-) -> (Statistics, u32) {
-    let (statistics, launches, done) = run_to(name, jobs, ctas, schedule, pauses, doorbell::STOP);
-    assert_eq!(done, jobs.len());
-    (statistics, launches)
-}
-
-/// Runs jobs like [`run`], and ends the kernel by a command: once all jobs are done, or at once if
-/// they are abandoned. Also returns how many jobs were done.
-fn run_to(
-    name: &str,
-    jobs: &[Job],
-    ctas: u32,
-    schedule: Schedule,
-    pauses: &[u64],
-    command: u32,
-) -> (Statistics, u32, usize) {
-    let kernel = GemmKernel::build(&name.parse().unwrap()).unwrap();
-    let result = run_kernel(&kernel, jobs, ctas, under(schedule), pauses, command);
-    result.unwrap_or_else(|failure| panic!("{name}: {failure}"))
-}
-
-/// The report of a run that fails. Results must be right.
-fn report<T>(result: Result<T, Failure>) -> Option<Box<Report>> {
-    match result {
-        Ok(_) => None,
-        Err(Failure::Report(report)) => Some(report),
-        Err(wrong) => panic!("{wrong}"),
-    }
-}
 
 #[test]
 fn one_job_is_done() {
@@ -177,8 +135,8 @@ fn jobs_after_others_need_a_proxy_fence() {
     kernel.kernel.visit_blocks_mut(&mut |block| {
         block.insts.retain(|inst| inst.op != Op::FenceProxy(ProxyFence::Global));
     });
-    let options = under(Schedule::round_robin());
-    let report = report(run_kernel(&kernel, &jobs, 2, options, &[], doorbell::STOP)).unwrap();
+    let schedule = Schedule::round_robin();
+    let report = run_kernel(&kernel, &jobs, 2, schedule, &[], doorbell::STOP).unwrap_err();
     assert_eq!(report.kind, ReportKind::MissingProxyFence, "{report}");
 }
 
@@ -283,8 +241,7 @@ fn the_last_look_needs_its_fence() {
             pauses.map(move |pause| (Schedule::stores_late(seed), pause))
         });
         let result = |(schedule, pause)| {
-            let options = under(schedule);
-            report(run_kernel(kernel, &jobs, 1, options, &[0, pause], doorbell::STOP))
+            run_kernel(kernel, &jobs, 1, schedule, &[0, pause], doorbell::STOP).err()
         };
         runs.filter_map(result).next()
     };

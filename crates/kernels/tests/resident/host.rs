@@ -1,9 +1,7 @@
 //! The host: an actor beside the kernel that submits jobs and checks their results.
 
-use std::fmt;
-
 use pgemm_emulator::{
-    Emulator, HostStep, HostView, Memory, Options, Permission, Report, Statistics,
+    Emulator, HostStep, HostView, Memory, Options, Permission, Report, Schedule, Statistics,
 };
 use pgemm_ir::Launch;
 use pgemm_kernels::GemmKernel;
@@ -24,33 +22,43 @@ enum Next {
     Leave,
 }
 
-/// What may go wrong in a run.
-pub enum Failure {
-    Report(Box<Report>),
-    /// The job has a wrong result.
-    Wrong(Job),
+/// Runs jobs; the host pauses for so many nanoseconds before each.
+pub fn run(
+    name: &str,
+    jobs: &[Job],
+    ctas: u32,
+    schedule: Schedule,
+    pauses: &[u64],
+) -> (Statistics, u32) {
+    let (statistics, launches, done) = run_to(name, jobs, ctas, schedule, pauses, doorbell::STOP);
+    assert_eq!(done, jobs.len());
+    (statistics, launches)
 }
 
-impl fmt::Display for Failure {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Failure::Report(report) => write!(f, "{report}"),
-            Failure::Wrong(job) => write!(f, "the result of {job:?} is wrong"),
-        }
-    }
+/// Runs jobs like [`run`], and ends the kernel by a command: once all jobs are done, or at once if
+/// they are abandoned. Also returns how many jobs were done.
+pub fn run_to(
+    name: &str,
+    jobs: &[Job],
+    ctas: u32,
+    schedule: Schedule,
+    pauses: &[u64],
+    command: u32,
+) -> (Statistics, u32, usize) {
+    let kernel = GemmKernel::build(&name.parse().unwrap()).unwrap();
+    let result = run_kernel(&kernel, jobs, ctas, schedule, pauses, command);
+    result.unwrap_or_else(|report| panic!("{name}: {report}"))
 }
 
-/// Runs jobs in a kernel that may have been changed. The host pauses for so many nanoseconds before
-/// each job. It ends the kernel by a command: once all jobs are done, or at once if they are
-/// abandoned. Returns the number of launches and of jobs that were done, too.
+/// Runs jobs like [`run_to`] in a kernel that may have been changed.
 pub fn run_kernel(
     kernel: &GemmKernel,
     jobs: &[Job],
     ctas: u32,
-    options: Options,
+    schedule: Schedule,
     pauses: &[u64],
     command: u32,
-) -> Result<(Statistics, u32, usize), Failure> {
+) -> Result<(Statistics, u32, usize), Box<Report>> {
     const IDLE: u64 = 20_000;
     let spec = *kernel.spec();
     let mut memory = Memory::new();
@@ -77,7 +85,6 @@ pub fn run_kernel(
     let mut next = Next::Pause(pauses.first().copied().unwrap_or(0));
     let (mut at, mut finished) = (0, 0);
     let mut since = None;
-    let mut wrong = None;
     let mut act = |view: &mut HostView<'_>| -> HostStep {
         match next {
             Next::Pause(time) => {
@@ -152,19 +159,16 @@ pub fn run_kernel(
                     let element = spec.output.bytes() as usize;
                     let found = numbers(spec.output, &view.read(*d, expected.len() * element));
                     let mut both = found.iter().zip(expected);
-                    if !both.all(|(found, wanted)| is_right(&spec, *found, *wanted)) {
-                        wrong = Some(job.clone());
-                    }
+                    let wrong = both.position(|(found, wanted)| !is_right(&spec, *found, *wanted));
+                    assert_eq!(wrong, None, "{job:?}");
                 }
                 return HostStep::Done;
             }
         }
         HostStep::Ran
     };
+    let options = Options { schedule, max_steps: 30_000_000, ..Options::default() };
     let emulator = Emulator::new(&kernel.kernel, &launch(1), &mut memory, options).unwrap();
-    let statistics = emulator.with_host(&mut act).run().map_err(Failure::Report)?;
-    match wrong {
-        Some(job) => Err(Failure::Wrong(job)),
-        None => Ok((statistics, launches, finished)),
-    }
+    let statistics = emulator.with_host(&mut act).run()?;
+    Ok((statistics, launches, finished))
 }

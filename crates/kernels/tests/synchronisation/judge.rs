@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::thread;
 
-use pgemm_conformance::synchronisation::{Fault, faults, marked, reached};
+use pgemm_conformance::synchronisation::{Fault, marked, reached};
 use pgemm_emulator::{Options, Schedule, Statistics};
 use pgemm_ir::{Kernel, Op, verify};
 
@@ -25,19 +25,27 @@ pub type Run = Box<dyn Fn(&Kernel, Options) -> Result<Statistics, String> + Send
 
 /// A kernel and problems that it solves.
 pub struct Subject {
-    name: String,
-    kernel: Kernel,
+    pub name: String,
+    pub kernel: Kernel,
+    pub runs: Vec<Run>,
+}
+
+/// A subject whose faults are judged.
+struct Trial<'s> {
+    subject: &'s Subject,
     /// What a fault has to hide under.
     settings: Vec<Setting>,
     /// The shortest first.
-    problems: Vec<Reaching>,
+    problems: Vec<Reaching<'s>>,
+    known: Mutex<Known>,
 }
 
 /// A problem with what it reaches.
-struct Reaching {
-    run: Run,
+struct Reaching<'s> {
+    run: &'s Run,
     /// Steps of a run.
     steps: u64,
+    /// Those of the given operations that it reaches.
     places: BTreeSet<usize>,
 }
 
@@ -83,10 +91,15 @@ impl Setting {
     }
 }
 
-impl Reaching {
-    fn new(name: &str, kernel: &Kernel, settings: &[Setting], run: Run) -> Reaching {
-        let mut missing: BTreeSet<usize> =
-            faults(kernel).into_iter().map(|fault| fault.place).collect();
+impl<'s> Reaching<'s> {
+    /// Looks which of the operations in question a problem reaches.
+    fn new(
+        Subject { name, kernel, .. }: &Subject,
+        run: &'s Run,
+        settings: &[Setting],
+        places_in_question: &BTreeSet<usize>,
+    ) -> Self {
+        let mut missing = places_in_question.clone();
         let mut places = BTreeSet::new();
         let mut steps = 0;
         // What a run prints is limited, so several runs have to find all.
@@ -117,39 +130,44 @@ struct Known {
     hints: BTreeMap<usize, (usize, usize)>,
 }
 
+/// Applies a function to all items, on all processors.
+fn in_parallel<T: Sync, R: Send>(items: &[T], apply: impl Fn(&T) -> R + Sync) -> Vec<R> {
+    let next = AtomicUsize::new(0);
+    let work = || {
+        let numbers = std::iter::repeat_with(|| next.fetch_add(1, Ordering::Relaxed));
+        let own = numbers.map_while(|at| items.get(at).map(|item| (at, item)));
+        own.map(|(at, item)| (at, apply(item))).collect::<Vec<_>>()
+    };
+    let workers = thread::available_parallelism().map_or(1, usize::from);
+    let mut all: Vec<(usize, R)> = thread::scope(|scope| {
+        let workers: Vec<_> = (0..workers).map(|_| scope.spawn(work)).collect();
+        workers.into_iter().flat_map(|worker| worker.join().unwrap()).collect()
+    });
+    all.sort_by_key(|(at, _)| *at);
+    all.into_iter().map(|(_, result)| result).collect()
+}
+
 impl Subject {
-    pub fn new(name: &str, kernel: Kernel, runs: Vec<Run>) -> Subject {
-        let settings = Setting::all(&kernel);
-        let reaching = |run| Reaching::new(name, &kernel, &settings[..3], run);
-        let mut problems: Vec<Reaching> = runs.into_iter().map(reaching).collect();
-        problems.sort_by_key(|reaching| reaching.steps);
-        Subject { name: name.to_owned(), kernel, settings, problems }
-    }
-
-    /// Judges faults of the kernel, on all processors.
+    /// Judges faults of the kernel.
     pub fn judge(&self, faults: &[Fault]) -> Vec<Judgement> {
-        let known = Mutex::new(Known::default());
-        let next = AtomicUsize::new(0);
-        let work = || {
-            let numbers = std::iter::repeat_with(|| next.fetch_add(1, Ordering::Relaxed));
-            let own = numbers.map_while(|at| faults.get(at).map(|fault| (at, fault)));
-            own.map(|(at, fault)| (at, self.judge_one(fault, &known))).collect::<Vec<_>>()
-        };
-        let workers = thread::available_parallelism().map_or(1, usize::from);
-        let mut all: Vec<(usize, Judgement)> = thread::scope(|scope| {
-            let workers: Vec<_> = (0..workers).map(|_| scope.spawn(work)).collect();
-            workers.into_iter().flat_map(|worker| worker.join().unwrap()).collect()
-        });
-        all.sort_by_key(|(at, _)| *at);
-        all.into_iter().map(|(_, judgement)| judgement).collect()
+        let settings = Setting::all(&self.kernel);
+        let places: BTreeSet<usize> = faults.iter().map(|fault| fault.place).collect();
+        let reaching = |run| Reaching::new(self, run, &settings[..3], &places);
+        let runs: Vec<&Run> = self.runs.iter().collect();
+        let mut problems = in_parallel(&runs, |run| reaching(run));
+        problems.sort_by_key(|reaching| reaching.steps);
+        let trial = Trial { subject: self, settings, problems, known: Mutex::default() };
+        in_parallel(faults, |fault| trial.judge(fault))
     }
+}
 
-    fn judge_one(&self, fault: &Fault, known: &Mutex<Known>) -> Judgement {
-        let kernel = fault.plant(&self.kernel);
+impl Trial<'_> {
+    fn judge(&self, fault: &Fault) -> Judgement {
+        let kernel = fault.plant(&self.subject.kernel);
         if verify(&kernel).is_err() {
             return Judgement::Verifier;
         }
-        let known = || known.lock().unwrap_or_else(PoisonError::into_inner);
+        let known = || self.known.lock().unwrap_or_else(PoisonError::into_inner);
         let problems = self.reaching(fault.place);
         if problems.is_empty() {
             return Judgement::Unreached;
@@ -165,8 +183,9 @@ impl Subject {
         known().hints.insert(fault.place, (problem, setting));
         // A run that also fails without the fault would say nothing.
         if known().sound.insert((problem, setting)) {
-            let result = self.run(&self.kernel, problem, setting);
-            result.unwrap_or_else(|kind| panic!("{}, without a fault: {kind}", self.name));
+            let Subject { name, kernel, .. } = self.subject;
+            let result = self.run(kernel, problem, setting);
+            result.unwrap_or_else(|kind| panic!("{name}, without a fault: {kind}"));
         }
         Judgement::Emulator
     }

@@ -3,10 +3,6 @@
 
 #[path = "../common/mod.rs"]
 mod common;
-#[path = "../resident/host.rs"]
-mod host;
-#[path = "../resident/job.rs"]
-mod job;
 mod judge;
 mod report;
 #[path = "../covering/set.rs"]
@@ -14,33 +10,19 @@ mod set;
 mod subject;
 
 use report::{Judged, drawn, is_picked};
-use subject::{RESIDENT, kernel, names, subject};
+use subject::{kernel, names, subject};
 
 /// Faults that nothing notices, with the reasons.
 const EXPLAINED: &str = include_str!("explained.md");
 
-/// The same for kernels that take jobs from a queue.
-const EXPLAINED_RESIDENT: &str = include_str!("resident.md");
-
-fn judge(names: impl IntoIterator<Item = impl AsRef<str>>, explained: &str) {
-    let mut judged = Judged::default();
-    for name in names {
-        let name = name.as_ref();
-        judged.add(name, &kernel(name), |_| true, || subject(name));
-    }
-    judged.report(explained);
-}
-
 #[test]
 #[ignore = "it takes some 30 minutes: run it by name"]
 fn faults_of_all_kernels_are_noticed() {
-    judge(names().into_iter().filter(|name| is_picked(name)), EXPLAINED);
-}
-
-#[test]
-#[ignore = "it takes some minutes: run it by name"]
-fn faults_of_resident_kernels_are_noticed() {
-    judge(RESIDENT, EXPLAINED_RESIDENT);
+    let mut judged = Judged::default();
+    for name in names().iter().filter(|name| is_picked(name)) {
+        judged.add(name, &kernel(name), |_| true, || subject(name));
+    }
+    judged.report(EXPLAINED);
 }
 
 /// Some faults of a few small kernels, drawn by `PGEMM_SEED`.

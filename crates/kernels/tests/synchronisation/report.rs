@@ -10,7 +10,7 @@ use pgemm_ir::{Kernel, Location};
 
 use crate::judge::{Judgement, Subject};
 
-/// Kernels in which a fault is tried until one of them notices it.
+/// Kernels that reach a fault in which it is tried until one of them notices it.
 const MOST_KERNELS: u32 = 5;
 
 /// The kind of a fault: the operation and what happens to it.
@@ -60,8 +60,7 @@ fn keys(kernel: &Kernel, name: &str, faults: &[Fault]) -> Vec<String> {
     faults.iter().map(key).collect()
 }
 
-/// A fault of all kernels that have it: the best judgement, and the number of kernels in which it
-/// was reached or not.
+/// A fault of all kernels that have it: the best judgement, and in how many kernels it was reached.
 struct Different {
     fault: Fault,
     /// The last kernel in which it was tried.

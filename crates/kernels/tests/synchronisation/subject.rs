@@ -2,14 +2,11 @@
 
 use pgemm_emulator::{Emulator, Memory, Options, Permission, Statistics};
 use pgemm_ir::{Kernel, Launch};
-use pgemm_kernels::resident::layout::doorbell;
 use pgemm_kernels::{
-    CopyKind, CopySpec, GemmKernel, MatrixRepack, RepackKernel, RepackSpec, Spec, WorkSource,
+    CopyKind, CopySpec, GemmKernel, MatrixRepack, RepackKernel, RepackSpec, Spec,
 };
 
 use crate::common::{CPlace, Case, Failure, Problem};
-use crate::host;
-use crate::job::{Job, job};
 use crate::judge::{Run, Subject};
 use crate::set::covering_set;
 
@@ -38,13 +35,7 @@ const OTHERS: [&str; 19] = [
     "tf32-kk-f32-128x32x32-s3-w2-c1x2-gated_n-erelu",
 ];
 
-/// Kernels that take jobs from a queue.
-pub const RESIDENT: [&str; 2] = [
-    "bf16-kk-bf16-64x16x64-s2-p2-c1x1-resident",
-    "bf16-kk-bf16-64x32x64-s3-w1-c1x1-resident",
-];
-
-/// The names of all kernels that are launched with a problem, the smallest first.
+/// The names of all kernels, the smallest first.
 pub fn names() -> Vec<String> {
     let others = OTHERS.map(|name| name.parse().unwrap_or_else(|error| panic!("{name}: {error}")));
     let mut specs: Vec<Spec> = covering_set().into_iter().chain(others).collect();
@@ -70,14 +61,11 @@ pub fn subject(name: &str) -> Subject {
         Some(RepackSpec::Copy(spec)) => copying(spec),
         _ => {
             let gemm = GemmKernel::build(&name.parse().unwrap()).unwrap();
-            let runs = match gemm.spec().source {
-                WorkSource::Launch => multiplying(&gemm),
-                WorkSource::Queue => serving(&gemm),
-            };
+            let runs = multiplying(&gemm);
             (gemm.kernel, runs)
         }
     };
-    Subject::new(name, kernel, runs)
+    Subject { name: name.to_owned(), kernel, runs }
 }
 
 /// The kernel with other code.
@@ -98,46 +86,6 @@ fn multiplying(gemm: &GemmKernel) -> Vec<Run> {
         })
     };
     cases(gemm.spec()).into_iter().map(run).collect()
-}
-
-/// The problems of a kernel that takes jobs from a queue: jobs of several tiles, of which some are
-/// longer than the ring and than the search for the next tile, on all lanes and after others. In the
-/// second problem the kernel leaves and is launched again, and in the third the jobs are given up.
-fn serving(gemm: &GemmKernel) -> Vec<Run> {
-    let tile = gemm.spec().tile;
-    let (m, n, k) = (tile.m + 8, tile.n + 8, tile.k);
-    let long = job(m, n, k * 18);
-    let jobs = vec![
-        // So few products that operands hold the sums.
-        job(m, 16, 8),
-        Job { after: vec![0], ..job(m, n, 16) },
-        // Each warpgroup has several tiles.
-        Job { beta: 2.0, lane: 1, ..job(2 * m, 2 * n, k) },
-        Job { lane: 2, ..long },
-        job(8, 8, 8),
-    ];
-    let few = vec![job(m, 8, k), job(8, n, k * 3)];
-    let many = vec![job(m, 4 * n, k); 3];
-    let run = |jobs: Vec<Job>, pauses: Vec<u64>, command: u32| -> Run {
-        let gemm = gemm.clone();
-        Box::new(move |kernel, options| {
-            // Every CTA has to be there: jobs wait for tiles that others have taken.
-            let options = Options { resident_clusters: None, ..options };
-            let gemm = with_code(&gemm, kernel);
-            let result = host::run_kernel(&gemm, &jobs, 2, options, &pauses, command);
-            let (statistics, _, done) = result.map_err(|failure| failure.to_string())?;
-            // Jobs that are given up may have been done before.
-            match command == doorbell::ABORT || done == jobs.len() {
-                true => Ok(statistics),
-                false => Err(format!("{done} jobs were done")),
-            }
-        })
-    };
-    vec![
-        run(jobs, vec![], doorbell::STOP),
-        run(few, vec![0, 40_000], doorbell::STOP),
-        run(many, vec![], doorbell::ABORT),
-    ]
 }
 
 /// A kernel that copies matrices, with a matrix of several blocks and ragged edges.
