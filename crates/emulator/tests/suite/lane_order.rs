@@ -292,7 +292,10 @@ fn a_lane_acquires_for_others_by_a_barrier() {
         } else {
             let labels = ["second", "first"];
             let report = fails_with(&kernel, 1, prepare, ReportKind::Race, &labels);
-            assert!(report.to_string().contains("a barrier of the warp passes that on"), "{report}");
+            assert!(
+                report.to_string().contains("a barrier of the warp passes that on"),
+                "{report}"
+            );
         }
     }
 }

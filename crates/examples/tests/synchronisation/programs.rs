@@ -172,9 +172,8 @@ fn product(name: &'static str, program: Program) -> Example {
         let arguments = arguments.with("b", map(b.address(), &[k, n])).unwrap();
         let arguments = arguments.with("d", map(d.address(), &[n, m])).unwrap();
         let arguments = arguments.with("k", k as u32).unwrap();
-        let tiles = |[rows, columns]: [u32; 2]| {
-            [(m as u32).div_ceil(rows), (n as u32).div_ceil(columns)]
-        };
+        let tiles =
+            |[rows, columns]: [u32; 2]| [(m as u32).div_ceil(rows), (n as u32).div_ceil(columns)];
         if !is_persistent {
             let [rows, columns] = tiles(TILE);
             return ([rows, columns, 1], arguments, vec![d]);
@@ -222,9 +221,8 @@ fn dual() -> Example {
     let [tokens, hidden, model] = [300, 264, 64 * 9];
     Example::new("dual_gemm", program, move |program, emulation| {
         let out = result(emulation, "out", tokens * hidden * 2);
-        let mut upload = |name, count, seed| {
-            emulation.constant(name, &integers(count, seed)).address()
-        };
+        let mut upload =
+            |name, count, seed| emulation.constant(name, &integers(count, seed)).address();
         let problem = DualProblem {
             x: upload("x", tokens * model, 0),
             weights: [upload("gate", hidden * model, 1), upload("up", hidden * model, 2)],

@@ -2,9 +2,7 @@
 
 use pgemm_emulator::{Emulator, Memory, Options, Permission, Statistics};
 use pgemm_ir::{Kernel, Launch};
-use pgemm_kernels::{
-    CopyKind, CopySpec, GemmKernel, MatrixRepack, RepackKernel, RepackSpec, Spec,
-};
+use pgemm_kernels::{CopyKind, CopySpec, GemmKernel, MatrixRepack, RepackKernel, RepackSpec, Spec};
 
 use crate::common::{CPlace, Case, Failure, Problem};
 use crate::judge::{Run, Subject};
