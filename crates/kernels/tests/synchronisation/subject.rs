@@ -95,7 +95,8 @@ fn copying(spec: CopySpec) -> (Kernel, Vec<Run>) {
     let RepackKernel { kernel, signature, .. } =
         RepackKernel::build(RepackSpec::Copy(spec)).unwrap();
     let size = spec.element_bytes;
-    let bytes: Vec<u8> = (0..LINES * LENGTH * size).map(|i| (i * i / 7) as u8).collect();
+    let bytes: Vec<u8> =
+        (0..LINES * LENGTH * size).map(|i| (i.wrapping_mul(i) / 7) as u8).collect();
     let transposed = spec.kind == CopyKind::Transposes;
     let copy = move |kernel: &Kernel, options: Options| -> Result<(Statistics, Vec<u8>), String> {
         let mut memory = Memory::new();
