@@ -47,83 +47,145 @@ impl fmt::Display for Fault {
     }
 }
 
-/// The changes of a synchronising operation; none of others.
+/// The changes of a synchronising operation; none of others. All operations are listed, so that a new
+/// one does not compile before it says here whether it synchronises.
 pub fn changes(op: &Op) -> Vec<Change> {
     use Change::{OtherParity, Remove, Repeat};
 
-    let replaced: Vec<Op> = match *op {
-        Op::MbarrierInit { count } => {
-            vec![Op::MbarrierInit { count: count + 1 }, Op::MbarrierInit { count: count - 1 }]
+    let (replaced, others): (Vec<Op>, &[Change]) = match *op {
+        Op::MbarrierInit { count } => (
+            vec![Op::MbarrierInit { count: count + 1 }, Op::MbarrierInit { count: count - 1 }],
+            &[Remove],
+        ),
+        Op::MbarrierArriveExpect { bytes } => {
+            let other = [bytes.checked_add(16), bytes.checked_sub(16)].into_iter().flatten();
+            (other.map(|bytes| Op::MbarrierArriveExpect { bytes }).collect(), &[Remove])
         }
-        Op::MbarrierArriveExpect { bytes } => [bytes.checked_add(16), bytes.checked_sub(16)]
-            .into_iter()
-            .flatten()
-            .map(|bytes| Op::MbarrierArriveExpect { bytes })
-            .collect(),
-        Op::FenceProxy(ProxyFence::SharedCta) => vec![Op::FenceProxy(ProxyFence::Global)],
-        Op::FenceProxy(ProxyFence::Global) => vec![Op::FenceProxy(ProxyFence::SharedCta)],
+        Op::MbarrierArrive | Op::MbarrierArriveCluster | Op::CopyArrive => {
+            (vec![], &[Remove, Repeat])
+        }
+        Op::MbarrierWait => (vec![], &[Remove, OtherParity]),
+        Op::FenceProxy(ProxyFence::SharedCta) => {
+            (vec![Op::FenceProxy(ProxyFence::Global)], &[Remove])
+        }
+        Op::FenceProxy(ProxyFence::Global) => {
+            (vec![Op::FenceProxy(ProxyFence::SharedCta)], &[Remove])
+        }
         Op::Fence(order, scope) => {
             let order_below = (order == Order::SequentiallyConsistent)
                 .then_some(Op::Fence(Order::AcquireRelease, scope));
             let scope_below = smaller(scope).map(|scope| Op::Fence(order, scope));
-            order_below.into_iter().chain(scope_below).collect()
+            (order_below.into_iter().chain(scope_below).collect(), &[Remove])
         }
-        Op::FenceMapRelease(scope) => smaller(scope).map(Op::FenceMapRelease).into_iter().collect(),
-        Op::FenceMapAcquire(scope) => smaller(scope).map(Op::FenceMapAcquire).into_iter().collect(),
+        Op::FenceMapRelease(scope) => {
+            (smaller(scope).map(Op::FenceMapRelease).into_iter().collect(), &[Remove])
+        }
+        Op::FenceMapAcquire(scope) => {
+            (smaller(scope).map(Op::FenceMapAcquire).into_iter().collect(), &[Remove])
+        }
         Op::BarrierSync { threads } => {
             let fewer = threads.checked_sub(32).filter(|&fewer| fewer > 0);
             let fewer = fewer.map(|threads| Op::BarrierSync { threads });
-            fewer.into_iter().chain([Op::BarrierArrive { threads }]).collect()
+            (fewer.into_iter().chain([Op::BarrierArrive { threads }]).collect(), &[Remove])
         }
-        Op::BarrierArrive { threads } => vec![Op::BarrierArrive { threads: threads - 32 }],
-        Op::ClusterArrive { relaxed: false } => vec![Op::ClusterArrive { relaxed: true }],
+        Op::BarrierArrive { threads } => {
+            (vec![Op::BarrierArrive { threads: threads - 32 }], &[Remove])
+        }
+        Op::ClusterArrive { relaxed: false } => {
+            (vec![Op::ClusterArrive { relaxed: true }], &[Remove])
+        }
         Op::BulkWait { pending, read } => {
             let early = (!read).then_some(Op::BulkWait { pending, read: true });
-            early.into_iter().chain([Op::BulkWait { pending: pending + 1, read }]).collect()
+            let more = Op::BulkWait { pending: pending + 1, read };
+            (early.into_iter().chain([more]).collect(), &[Remove])
         }
-        Op::WgmmaWait { pending } => vec![Op::WgmmaWait { pending: pending + 1 }],
-        Op::CopyWait { pending } => vec![Op::CopyWait { pending: pending + 1 }],
-        Op::Load(access) => weaker_access(access, Order::Acquire).map(Op::Load).collect(),
-        Op::Store(access) => weaker_access(access, Order::Release).map(Op::Store).collect(),
-        Op::Atomic { op, space, order, scope } => weaker(order, scope)
-            .map(|(order, scope)| Op::Atomic { op, space, order, scope })
-            .collect(),
-        Op::CompareExchange { space, order, scope } => weaker(order, scope)
-            .map(|(order, scope)| Op::CompareExchange { space, order, scope })
-            .collect(),
-        _ => vec![],
-    };
-    let possible = replaced.into_iter().filter(|op| op.attribute_errors().is_empty());
-    let mut all: Vec<Change> = possible.map(Change::Replace).collect();
-    match op {
-        Op::MbarrierArrive | Op::MbarrierArriveCluster | Op::CopyArrive => {
-            all.extend([Remove, Repeat]);
+        Op::WgmmaWait { pending } => (vec![Op::WgmmaWait { pending: pending + 1 }], &[Remove]),
+        Op::CopyWait { pending } => (vec![Op::CopyWait { pending: pending + 1 }], &[Remove]),
+        Op::Load(access) => (weaker_access(access, Order::Acquire).map(Op::Load).collect(), &[]),
+        Op::Store(access) => {
+            let others: &[Change] = if access.order == Order::Release { &[Remove] } else { &[] };
+            (weaker_access(access, Order::Release).map(Op::Store).collect(), others)
         }
-        Op::MbarrierWait => all.extend([Remove, OtherParity]),
-        Op::Store(access) if access.order == Order::Release => all.push(Remove),
-        Op::MbarrierInit { .. }
-        | Op::MbarrierArriveExpect { .. }
-        | Op::FenceMbarrierInit
-        | Op::FenceProxy(_)
-        | Op::Fence(..)
-        | Op::FenceMapRelease(_)
-        | Op::FenceMapAcquire(_)
-        | Op::BarrierSync { .. }
-        | Op::BarrierArrive { .. }
+        Op::Atomic { op, space, order, scope } => {
+            let weaker = weaker(order, scope);
+            (weaker.map(|(order, scope)| Op::Atomic { op, space, order, scope }).collect(), &[])
+        }
+        Op::CompareExchange { space, order, scope } => {
+            let weaker = weaker(order, scope);
+            let weaker = weaker.map(|(order, scope)| Op::CompareExchange { space, order, scope });
+            (weaker.collect(), &[])
+        }
+        Op::FenceMbarrierInit
         | Op::WarpSync
-        | Op::ClusterArrive { .. }
+        | Op::ClusterArrive { relaxed: true }
         | Op::ClusterWait
         | Op::GridDependencyWait
         | Op::BulkCommit
-        | Op::BulkWait { .. }
         | Op::WgmmaFence
         | Op::WgmmaCommit
-        | Op::WgmmaWait { .. }
-        | Op::CopyCommit
-        | Op::CopyWait { .. } => all.push(Remove),
-        _ => {}
-    }
-    all
+        | Op::CopyCommit => (vec![], &[Remove]),
+        // What computes values.
+        Op::Const(_)
+        | Op::Param(_)
+        | Op::MapParam(_)
+        | Op::MapAt
+        | Op::Special(_)
+        | Op::Clock
+        | Op::SmemAddress(_)
+        | Op::Unary(_)
+        | Op::Binary(_)
+        | Op::Fma
+        | Op::Compare(_)
+        | Op::Select
+        | Op::Convert(_)
+        | Op::Bitcast(_)
+        | Op::Pack(_)
+        | Op::Unpack(..)
+        | Op::PermuteBytes
+        | Op::SmemOffset
+        | Op::MapShared
+        | Op::Descriptor(_)
+        | Op::DescriptorAdvance(_)
+        | Op::Elect
+        | Op::ShuffleFirst
+        | Op::AssumeUniform
+        | Op::Shuffle { .. }
+        | Op::Vote(_)
+        | Op::Ballot
+        | Op::Match
+        | Op::WarpReduce(_)
+        | Op::AccGet(..)
+        | Op::AccSet(..)
+        | Op::WarpMma(_)
+        | Op::Custom(_) => (vec![], &[]),
+        // What moves data, weakly or by copies that others wait for.
+        Op::Reduce { .. }
+        | Op::LoadElement(_)
+        | Op::StoreElement(_)
+        | Op::LoadNarrow { .. }
+        | Op::StoreNarrow { .. }
+        | Op::LoadMatrix { .. }
+        | Op::StoreMatrix { .. }
+        | Op::CopyAsync { .. }
+        | Op::TmaLoad { .. }
+        | Op::TmaStore { .. }
+        | Op::TmaReduce { .. }
+        | Op::BulkLoad { .. }
+        | Op::BulkStore { .. }
+        | Op::BulkReduce { .. }
+        | Op::Wgmma(_) => (vec![], &[]),
+        // What affects time and resources only: dependent grids also start when this one ends.
+        Op::Sleep
+        | Op::GridDependencyLaunch
+        | Op::PrefetchLine
+        | Op::PrefetchMap
+        | Op::TmaPrefetch { .. }
+        | Op::SetMaxRegisters { .. } => (vec![], &[]),
+        Op::Trap | Op::Print => (vec![], &[]),
+        Op::For | Op::While | Op::If | Op::Roles(_) | Op::Yield => (vec![], &[]),
+    };
+    let possible = replaced.into_iter().filter(|op| op.attribute_errors().is_empty());
+    possible.map(Change::Replace).chain(others.iter().cloned()).collect()
 }
 
 /// The next smaller scope.

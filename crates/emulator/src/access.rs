@@ -5,6 +5,8 @@ use std::ops::Deref;
 
 use pgemm_ir::{Access, Element, Order, Space};
 
+use crate::acquired::Split;
+use crate::clock::Knowledge;
 use crate::fault::{At, Outcome};
 use crate::lanes::LANES;
 use crate::late_store::LateStore;
@@ -405,11 +407,42 @@ impl Emulator<'_> {
         if !self.shadowing() || addresses.is_empty() {
             return Ok(());
         }
+        warp.note_access(write);
+        let Some(Split { knowing, others, known }) = warp.by_knowledge(addresses, strong) else {
+            let known = &warp.knowledge;
+            return self
+                .observe_knowing(warp, known, at, space, addresses, bytes, write, strong, what);
+        };
+        let all = &warp.knowledge;
+        self.observe_knowing(warp, all, at, space, &knowing, bytes, write, strong, what)?;
+        let outcome =
+            self.observe_knowing(warp, &known, at, space, &others, bytes, write, strong, what);
+        outcome.map_err(|mut fault| {
+            let note = "other lanes of its warp have acquired something since the lanes last met: \
+                        a barrier of the warp passes that on";
+            fault.notes.push(note.to_owned());
+            fault
+        })
+    }
+
+    /// Records an access of some lanes that know so much.
+    #[allow(clippy::too_many_arguments)]
+    fn observe_knowing(
+        &mut self,
+        warp: &Warp,
+        known: &Knowledge,
+        at: At,
+        space: Space,
+        addresses: &[(usize, u64)],
+        bytes: u32,
+        write: bool,
+        strong: bool,
+        what: &str,
+    ) -> Outcome {
         let single = match addresses {
             [(lane, _)] if warp.active.count_ones() == 1 => Some(*lane),
             _ => None,
         };
-        warp.note_access(write);
         let mut access = self.generic_access(warp, at, single, strong);
         let checks = (self.checks.races, self.checks.uninitialised && space == Space::Shared);
         let shadow_space = match space {
@@ -417,7 +450,7 @@ impl Emulator<'_> {
             Space::Global => ShadowSpace::Global,
         };
         let log = &mut self.log;
-        let mut observer = Observer::new(log, &warp.knowledge, access, shadow_space, checks);
+        let mut observer = Observer::new(log, known, access, shadow_space, checks);
         let mut failed: Option<(usize, u64, Conflict)> = None;
         // Neighbouring lanes that access consecutive words are checked together.
         let together = |a: &(usize, u64), b: &(usize, u64)| {

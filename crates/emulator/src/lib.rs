@@ -6,6 +6,7 @@
 
 mod access;
 mod accumulator;
+mod acquired;
 mod atomic;
 mod banks;
 mod barrier;

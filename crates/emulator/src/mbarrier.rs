@@ -237,6 +237,7 @@ impl Emulator<'_> {
         parity: Slot,
     ) -> Outcome<Flow> {
         let what = "waits for an mbarrier";
+        warp.begin_acquire();
         let mut last = None;
         for lane in warp.active_lanes() {
             let address = warp.get(program, address, lane) as u32;

@@ -41,6 +41,7 @@ impl Emulator<'_> {
 
     pub(crate) fn fence(&mut self, warp: &mut Warp, at: At, order: Order, scope: Scope) {
         if acquires(order) {
+            warp.begin_acquire();
             warp.order_lanes();
             let own = self.place_of(at);
             for (from, knowledge) in std::mem::take(&mut warp.observed) {
@@ -122,6 +123,7 @@ impl Emulator<'_> {
             return;
         }
         if acquires(access.order) {
+            warp.begin_acquire();
             warp.order_lanes();
         }
         let location = self.location(at, access.space, address);

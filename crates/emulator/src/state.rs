@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, HashMap, VecDeque};
 
 use pgemm_ir::{Kernel, LocId, MBARRIER_BYTES, RegisterChange, Scope};
 
+use crate::acquired::Acquired;
 use crate::clock::{Clock, Epoch, Knowledge};
 use crate::lane_cell::{LaneCells, LaneLines};
 use crate::lanes::{FULL, LANES, WARPGROUP_WARPS};
@@ -168,6 +169,8 @@ pub(crate) struct Warp {
     pub(crate) stored: u32,
     /// The lane that has accessed memory alone since then.
     pub(crate) accessed_alone: Option<u32>,
+    /// What some of its lanes have acquired and others have not.
+    pub(crate) acquired: Option<Acquired>,
     /// What its lanes have done to global memory since then.
     pub(crate) lane_lines: LaneLines,
     /// Components of mbarriers that this warp initialised and has not fenced yet.
@@ -303,6 +306,7 @@ impl Warp {
     pub(crate) fn met(&mut self) {
         self.order_lanes();
         self.unfenced_lanes = 0;
+        self.acquired = None;
     }
 
     /// Notes that what comes next is ordered after what all lanes have done.

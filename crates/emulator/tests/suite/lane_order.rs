@@ -2,7 +2,8 @@
 
 use pgemm_emulator::{Memory, Permission, ReportKind};
 use pgemm_ir::{
-    Argument, Element, Kernel, KernelBuilder, RegionKind, SmemRequest, Special, Val, ty,
+    Argument, Element, Kernel, KernelBuilder, Order, RegionKind, Scope, SmemRequest, Special, Val,
+    ty,
 };
 
 use crate::kernel::{fails_with, passes, role};
@@ -251,4 +252,85 @@ fn a_lane_speaks_for_itself() {
         });
     });
     runs(&kernel);
+}
+
+/// A lane waits for what another warp has stored, and the other lanes of its warp read it.
+#[test]
+fn a_lane_acquires_for_others_by_a_barrier() {
+    for (waits, sync) in [(1, false), (1, true), (2, false), (32, false)] {
+        let kernel = role(|b| {
+            b.param::<ty::U64>("output");
+            let kind = RegionKind::Data(Element::F32);
+            let words = b.smem_address(b.region("words", kind, SmemRequest::whole(128, 16)));
+            let stored =
+                b.smem_address(b.region("stored", RegionKind::Mbarrier, SmemRequest::whole(8, 8)));
+            let (thread, warp) = (b.special(Special::Thread), b.special(Special::Warp));
+            b.if_(thread.eq(0), || stored.mbarrier_init(1));
+            b.sync_cta();
+            b.if_(warp.eq(0), || {
+                b.scope("first", || b.store_shared(words.offset(thread * 4), [thread]));
+                b.warp_sync();
+                b.if_(thread.eq(0), || stored.mbarrier_arrive());
+            });
+            b.if_(warp.eq(1), || {
+                let lane = thread & 31;
+                b.if_(lane.lt(waits), || {
+                    stored.mbarrier_wait(0);
+                    // It may read everything itself.
+                    b.for_range(0, 32, 1, |at| {
+                        b.load_shared::<ty::U32, 1>(words.offset(at * 4));
+                    });
+                });
+                if sync {
+                    b.warp_sync();
+                }
+                b.scope("second", || b.load_shared::<ty::U32, 1>(words.offset(lane * 4)));
+            });
+        });
+        if sync || waits == 32 {
+            runs(&kernel);
+        } else {
+            let labels = ["second", "first"];
+            let report = fails_with(&kernel, 1, prepare, ReportKind::Race, &labels);
+            assert!(
+                report.to_string().contains("a barrier of the warp passes that on"),
+                "{report}"
+            );
+        }
+    }
+}
+
+/// The same through global memory, by an acquire of one lane.
+#[test]
+fn an_acquire_of_a_lane_is_not_one_of_its_warp() {
+    for sync in [false, true] {
+        let kernel = role(|b| {
+            let output = b.param::<ty::U64>("output");
+            let thread = b.special(Special::Thread);
+            let flag = output.byte_offset(256);
+            let warp = b.special(Special::Warp);
+            b.if_(warp.eq(0), || {
+                b.scope("first", || b.store_global(output.byte_offset(thread * 4), [thread]));
+                b.warp_sync();
+                let one = b.constant::<ty::U32>(1);
+                b.if_(thread.eq(0), || b.store_ordered(flag, one, Order::Release, Scope::Gpu));
+            });
+            b.if_(warp.eq(1), || {
+                let lane = thread & 31;
+                b.if_(lane.eq(0), || {
+                    b.while_(b.load_acquire(flag), |flag| flag.eq(0), |_| b.load_acquire(flag));
+                });
+                if sync {
+                    b.warp_sync();
+                }
+                let from = output.byte_offset(lane * 4);
+                b.scope("second", || b.load_global::<ty::U32, 1>(from));
+            });
+        });
+        if sync {
+            runs(&kernel);
+        } else {
+            fails_with(&kernel, 1, prepare, ReportKind::Race, &["second", "first"]);
+        }
+    }
 }

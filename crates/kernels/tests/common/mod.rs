@@ -13,7 +13,7 @@ use pgemm_emulator::{Emulator, Memory, Options, Permission, Report, SetupError, 
 use pgemm_ir::{Element, OperandMajor};
 use pgemm_kernels::{
     Activation, BiasAlong, GemmKernel, L2Policies, L2Policy, Loader, MatrixArgument, OutputMajor,
-    Spec, Terms, Work,
+    Side, Spec, Terms, Work,
 };
 
 pub use case::{CPlace, Case};
@@ -30,6 +30,8 @@ pub struct Problem {
     case: Case,
     a: Operand,
     b: Operand,
+    /// The other operand of the second product, in gated kernels.
+    second: Option<Operand>,
     c: Operand,
     /// The expected content.
     d: Operand,
@@ -85,6 +87,11 @@ impl Problem {
             (0..count).map(term).collect()
         };
         let (a, b) = (operand(1, a_count * m, spec.a), operand(2, b_count * n, spec.b));
+        let gated = spec.wgmma().and_then(|wgmma| wgmma.gated);
+        let second = gated.map(|side| match side {
+            Side::M => operand(5, a_count * m, spec.a),
+            Side::N => operand(5, b_count * n, spec.b),
+        });
         let products = terms.map_or(vec![(0, 0)], Terms::products);
         let c = integers(3, c_count * m * n, 8);
         let scale = |at: usize| if spec.scaled { [0.5, 4.0, 1.0][at % 3] } else { 1.0 };
@@ -104,11 +111,20 @@ impl Problem {
         assert_eq!(reads_c, case.c != CPlace::Unread);
         let result = |at: usize, row: usize, column: usize| {
             let (a_row, b_column) = (of(0, at) * m + row, of(1, at) * n + column);
-            let product = |&(of_a, of_b): &(u32, u32)| -> i32 {
-                let (a, b) = (&a[of_a as usize][a_row * k..], &b[of_b as usize][b_column * k..]);
-                a[..k].iter().zip(b).map(|(a, b)| a * b).sum()
+            let product = |a: &[Vec<i32>], b: &[Vec<i32>]| -> i32 {
+                let of_terms = |&(of_a, of_b): &(u32, u32)| -> i32 {
+                    let a = &a[of_a as usize][a_row * k..];
+                    let b = &b[of_b as usize][b_column * k..];
+                    a[..k].iter().zip(b).map(|(a, b)| a * b).sum()
+                };
+                products.iter().map(of_terms).sum()
             };
-            let product: i32 = products.iter().map(product).sum();
+            let other = match (gated, &second) {
+                (Some(Side::M), Some(second)) => Some(product(second, &b)),
+                (Some(Side::N), Some(second)) => Some(product(&a, second)),
+                _ => None,
+            };
+            let product = product(&a, &b);
             let c = c[(of(2, at) * m + row) * n + column];
             if spec.output == Element::S32 {
                 let [alpha, beta] = [case.alpha, case.beta].map(integer_factor);
@@ -116,21 +132,28 @@ impl Problem {
             }
             let added = if reads_c { case.beta * c as f32 } else { 0.0 };
             let scaled = alpha * product as f32 * (scale(a_row) * scale(b_column));
-            let result = match spec.epilogue.bias() {
+            let activated = |result: f32| -> f64 {
+                match spec.epilogue.activation() {
+                    None => result.into(),
+                    Some(Activation::Relu) => {
+                        if result > 0.0 {
+                            result.into()
+                        } else {
+                            0.0
+                        }
+                    }
+                    Some(other) => other.reference(result.into(), &PARAMETERS),
+                }
+            };
+            if let Some(other) = other {
+                let product = activated(scaled) * f64::from(alpha * other as f32);
+                // A product may be -0, which a sum with 0 is not.
+                return if reads_c { product + f64::from(added) } else { product };
+            }
+            activated(match spec.epilogue.bias() {
                 None => scaled + added,
                 Some(_) => scaled + bias_at(row, column) as f32 + added,
-            };
-            match spec.epilogue.activation() {
-                None => result.into(),
-                Some(Activation::Relu) => {
-                    if result > 0.0 {
-                        result.into()
-                    } else {
-                        0.0
-                    }
-                }
-                Some(other) => other.reference(result.into(), &PARAMETERS),
-            }
+            })
         };
         let operand = |terms: &[Vec<i32>], element: Element, matrices, mn: usize, major, loader| {
             let stored_k = spec.stored_k(case.k) as usize;
@@ -181,6 +204,10 @@ impl Problem {
             case,
             a: operand(&a, spec.a, a_count, m, spec.a_major, loaders[0]),
             b: operand(&b, spec.b, b_count, n, spec.b_major, loaders[1]),
+            second: gated.zip(second).map(|(side, second)| match side {
+                Side::M => operand(&second, spec.a, a_count, m, spec.a_major, loaders[0]),
+                Side::N => operand(&second, spec.b, b_count, n, spec.b_major, loaders[1]),
+            }),
             c,
             d,
             before,
@@ -200,6 +227,7 @@ impl Problem {
             batch_stride: operand.batch_stride as u64,
         };
         let (mut a, mut b) = (upload("A", &self.a), upload("B", &self.b));
+        let second = self.second.as_ref().map(|operand| upload("the second operand", operand));
         let c = upload("C", &self.c);
         if case.k == 0 {
             // `Work::k` explains why.
@@ -227,6 +255,7 @@ impl Problem {
             beta,
             a,
             b,
+            second: second.unwrap_or_default(),
             c: if case.c == CPlace::Apart { c } else { d },
             d,
             raster_rows: case.raster_rows,

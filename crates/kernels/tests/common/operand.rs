@@ -93,7 +93,7 @@ fn write_element(place: &mut [u8], element: Element, value: f64) {
         Element::S8 => place[0] = (single.round_ties_even() as i8).cast_unsigned(),
         Element::U8 => place[0] = value as u8,
         Element::S32 => place.copy_from_slice(&(value as i32).to_le_bytes()),
-        Element::F64 => panic!("no kernel has f64 matrices"),
+        Element::F64 => place.copy_from_slice(&value.to_le_bytes()),
     }
 }
 

@@ -1,18 +1,18 @@
 //! Kernels with problems that reach their synchronising operations.
 
-use std::collections::BTreeSet;
-
-use pgemm_conformance::synchronisation::{faults, marked, reached};
-use pgemm_emulator::{Emulator, Memory, Options, Permission, Schedule, Statistics};
-use pgemm_ir::{Kernel, Launch, Op};
-use pgemm_kernels::{CopySpec, GemmKernel, MatrixRepack, RepackKernel, RepackSpec, Spec};
+use pgemm_emulator::{Emulator, Memory, Options, Permission, Statistics};
+use pgemm_ir::{Kernel, Launch};
+use pgemm_kernels::{CopyKind, CopySpec, GemmKernel, MatrixRepack, RepackKernel, RepackSpec, Spec};
 
 use crate::common::{CPlace, Case, Failure, Problem};
+use crate::judge::{Run, Subject};
 use crate::set::covering_set;
 
 /// Kernels that the covering set does not have: operands that threads load, products without
-/// wgmma.
-const OTHERS: [&str; 12] = [
+/// wgmma, two products at once. One has a ring that is
+/// deeper than its groups of unrolled stages, and one an A that ping-pong consumers of a cluster load
+/// to registers in two parts.
+const OTHERS: [&str; 20] = [
     "bf16-kk-bf16-64x64x64-s4-w1-c1x1-threads_ab",
     "bf16-mk-f32-64x64x64-s4-w1-c1x1-threads_ab",
     "bf16-kk-bf16-128x128x64-s4-w2-c1x1-threads_a",
@@ -21,15 +21,23 @@ const OTHERS: [&str; 12] = [
     "s8-mn-s32-64x32x128-s6-w1-c1x1-threads_ab",
     "e4m3-kkm-bf16-128x80x256-s3-w2-c1x2-p128-threads_b",
     "s8-kn-s32-64x64x256-s3-w1-c1x1-threads_b",
+    "e4m3-kk-bf16-64x64x128-s5-w1-c1x1-p128",
+    "tf32-mk-f32-64x16x16-s3-p2-c2x1",
     "bf16-kk-bf16-32x24x32-s0-direct4x2",
     "bf16-mk-f32-32x24x16-s0-direct1x4",
     "f32-kn-f32-64x64x8-s5-t8x4-w2x2",
     "f32-mk-f32-32x64x16-s4-t4x4-w2x2",
+    "f64-kk-f64-64x64x16-s3-w1x4-k16",
+    "f64-mn-f64-64x64x16-s2-w2x2-k8",
+    "f64-mk-f64-64x64x16-s2-w2x2-k8-c2x1",
+    "bf16-kk-bf16-64x64x64-s3-w1-c1x1-gated_n-erelu",
+    "bf16-kk-f32-64x64x64-s2-p2-c2x1-gated_m",
+    "tf32-kk-f32-128x32x32-s3-w2-c1x2-gated_n-erelu",
 ];
 
 /// The names of all kernels, the smallest first.
 pub fn names() -> Vec<String> {
-    let others = OTHERS.map(|name| name.parse().unwrap());
+    let others = OTHERS.map(|name| name.parse().unwrap_or_else(|error| panic!("{name}: {error}")));
     let mut specs: Vec<Spec> = covering_set().into_iter().chain(others).collect();
     specs.sort_by_key(|spec| {
         spec.tile.m * spec.tile.n * spec.tile.k * spec.cluster.size() * (spec.stages + 1)
@@ -47,142 +55,37 @@ pub fn kernel(name: &str) -> Kernel {
     }
 }
 
-/// Runs a kernel, which may be faulty, on a problem. Fails with the kind of the failure.
-type Run = Box<dyn Fn(&Kernel, Options) -> Result<Statistics, String>>;
-
-/// A kernel and problems that it solves.
-pub struct Subject {
-    pub name: String,
-    pub kernel: Kernel,
-    /// What a fault has to hide under.
-    pub settings: Vec<Setting>,
-    problems: Vec<Reaching>,
-}
-
-/// A problem with what it reaches.
-struct Reaching {
-    run: Run,
-    /// Steps of a run.
-    steps: u64,
-    places: BTreeSet<usize>,
-}
-
-/// How a kernel runs.
-#[derive(Clone)]
-pub struct Setting {
-    schedule: Schedule,
-    /// Clusters that are resident at once, if not all are.
-    resident: Option<u32>,
-    /// Whether the launch depends on others.
-    dependent: bool,
-}
-
-impl Setting {
-    /// The settings for a kernel.
-    fn all(kernel: &Kernel) -> Vec<Setting> {
-        let mut dependent = false;
-        kernel.visit(&mut |inst| dependent |= inst.op == Op::GridDependencyWait);
-        let all = [
-            (Schedule::round_robin(), None),
-            (Schedule::async_late(8), Some(2)),
-            (Schedule::round_robin(), Some(1)),
-            (Schedule::async_late(1), None),
-            (Schedule::async_early(1), None),
-            (Schedule::seeded(1), None),
-            (Schedule::stores_late(1), None),
-            (Schedule::seeded(2), None),
-        ];
-        let setting = |(schedule, resident)| Setting { schedule, resident, dependent };
-        all.into_iter().map(setting).collect()
-    }
-
-    fn options(self, max_steps: u64) -> Options {
-        let Setting { schedule, resident, dependent } = self;
-        Options {
-            schedule,
-            resident_clusters: resident,
-            max_steps,
-            dependent,
-            echo: false,
-            ..Options::default()
+/// A kernel with its problems.
+pub fn subject(name: &str) -> Subject {
+    let (kernel, runs) = match RepackSpec::all().find(|spec| spec.name() == name) {
+        Some(RepackSpec::Copy(spec)) => copying(spec),
+        _ => {
+            let gemm = GemmKernel::build(&name.parse().unwrap()).unwrap();
+            let runs = multiplying(&gemm);
+            (gemm.kernel, runs)
         }
-    }
+    };
+    Subject { name: name.to_owned(), kernel, runs }
 }
 
-impl Subject {
-    pub fn new(name: &str) -> Subject {
-        let (kernel, runs) = match RepackSpec::all().find(|spec| spec.name() == name) {
-            Some(RepackSpec::Copy(spec)) => copying(spec),
-            _ => multiplying(&name.parse().unwrap()),
-        };
-        let settings = Setting::all(&kernel);
-        let reaching = |run| Reaching::new(name, &kernel, &settings[..3], run);
-        let mut problems: Vec<Reaching> = runs.into_iter().map(reaching).collect();
-        problems.sort_by_key(|reaching| reaching.steps);
-        Subject { name: name.to_owned(), kernel, settings, problems }
-    }
-
-    /// The problems whose runs reach an instruction, the shortest first.
-    pub fn reaching(&self, place: usize) -> Vec<usize> {
-        let all = 0..self.problems.len();
-        all.filter(|&at| self.problems[at].places.contains(&place)).collect()
-    }
-
-    /// Runs a kernel on a problem. Fails with the kind of the failure.
-    pub fn run(&self, kernel: &Kernel, at: usize, setting: usize) -> Result<(), String> {
-        let Reaching { run, steps, .. } = &self.problems[at];
-        let setting = self.settings[setting].clone();
-        run(kernel, setting.options(20 * steps + 200_000)).map(drop)
-    }
+/// The kernel with other code.
+fn with_code(gemm: &GemmKernel, kernel: &Kernel) -> GemmKernel {
+    GemmKernel { kernel: kernel.clone(), ..gemm.clone() }
 }
 
-impl Reaching {
-    fn new(name: &str, kernel: &Kernel, settings: &[Setting], run: Run) -> Reaching {
-        let mut missing: BTreeSet<usize> =
-            faults(kernel).into_iter().map(|fault| fault.place).collect();
-        let mut places = BTreeSet::new();
-        let mut steps = 0;
-        // What a run prints is limited, so several runs have to find all.
-        for setting in settings {
-            while !missing.is_empty() {
-                let options = setting.clone().options(1_000_000_000);
-                let result = run(&marked(kernel, &missing), options);
-                let statistics = result.unwrap_or_else(|failure| panic!("{name}: {failure}"));
-                let found = reached(&statistics.printed);
-                steps = statistics.steps.max(steps);
-                if found.is_empty() {
-                    break;
-                }
-                missing.retain(|place| !found.contains(place));
-                places.extend(found);
-            }
-        }
-        Reaching { run, steps, places }
-    }
-}
-
-/// A kernel of products with its problems.
-fn multiplying(spec: &Spec) -> (Kernel, Vec<Run>) {
-    let gemm = GemmKernel::build(spec).unwrap();
-    let with =
-        |gemm: &GemmKernel, kernel: &Kernel| GemmKernel { kernel: kernel.clone(), ..gemm.clone() };
-    let kernel = gemm.kernel.clone();
-    let runs = cases(spec).into_iter().map(|case| -> Run {
-        let (problem, gemm) = (Problem::new(spec, case), gemm.clone());
+/// The problems of a kernel of products.
+fn multiplying(gemm: &GemmKernel) -> Vec<Run> {
+    let run = |case| -> Run {
+        let (problem, gemm) = (Problem::new(gemm.spec(), case), gemm.clone());
         Box::new(move |kernel, options| {
-            problem.run(&with(&gemm, kernel), options).map_err(|failure| match failure {
-                Failure::Report(report) => kind(&report),
+            problem.run(&with_code(&gemm, kernel), options).map_err(|failure| match failure {
+                Failure::Report(report) => report.to_string(),
                 Failure::Wrong { .. } => "wrong result".into(),
                 Failure::Setup(error) => error.to_string(),
             })
         })
-    });
-    (kernel, runs.collect())
-}
-
-/// What a report says.
-fn kind(report: &pgemm_emulator::Report) -> String {
-    report.to_string()
+    };
+    cases(gemm.spec()).into_iter().map(run).collect()
 }
 
 /// A kernel that copies matrices, with a matrix of several blocks and ragged edges.
@@ -192,8 +95,9 @@ fn copying(spec: CopySpec) -> (Kernel, Vec<Run>) {
     let RepackKernel { kernel, signature, .. } =
         RepackKernel::build(RepackSpec::Copy(spec)).unwrap();
     let size = spec.element_bytes;
-    let bytes: Vec<u8> = (0..LINES * LENGTH * size).map(|i| (i * i / 7) as u8).collect();
-    let transposed = spec.kind == pgemm_kernels::CopyKind::Transposes;
+    let bytes: Vec<u8> =
+        (0..LINES * LENGTH * size).map(|i| (i.wrapping_mul(i) / 7) as u8).collect();
+    let transposed = spec.kind == CopyKind::Transposes;
     let copy = move |kernel: &Kernel, options: Options| -> Result<(Statistics, Vec<u8>), String> {
         let mut memory = Memory::new();
         let matrix = MatrixRepack {
@@ -217,7 +121,7 @@ fn copying(spec: CopySpec) -> (Kernel, Vec<Run>) {
         let launch: Launch = signature.bind(&matrix, None).unwrap();
         let emulator = Emulator::new(kernel, &launch, &mut memory, options)
             .map_err(|error| error.to_string())?;
-        let statistics = emulator.run().map_err(|report| kind(&report))?;
+        let statistics = emulator.run().map_err(|report| report.to_string())?;
         let result = memory.read_raw(destination, room as usize).unwrap().to_vec();
         Ok((statistics, result))
     };
@@ -236,12 +140,13 @@ fn cases(spec: &Spec) -> Vec<Case> {
     if spec.is_direct() {
         return vec![case, case.scaled(1.0, 1.0, CPlace::InPlace)];
     }
+    let is_gated = spec.wgmma().is_some_and(|wgmma| wgmma.gated.is_some());
     let small = Case { clusters: 2, ..Case::ragged(spec, [1, 2], spec.stages + 2) };
     let long = Case { k: spec.tile.k * 10, clusters: 20, ..small };
-    // No worker is without a stage.
-    let stages = spec.stages + 2;
     let all = [
         Case { clusters: 1, ..small },
+        // So deep that every group of unrolled stages is followed by the same group again.
+        Case { k: spec.tile.k * (2 * spec.stages + 3), ..small },
         case,
         Case { clusters: 1, ..case }.scaled(1.0, 1.0, CPlace::InPlace),
         case.scaled(1.0, 1.0, CPlace::InPlace),
@@ -254,17 +159,21 @@ fn cases(spec: &Spec) -> Vec<Case> {
         long.split(2, 20, false).scaled(1.0, 1.0, CPlace::InPlace),
         // A worker that has stored a whole tile immediately finishes a part of the next tile.
         Case { k: spec.tile.k * 3, ..case }.split(4, 3, false),
+        // A warpgroup that has stored the pieces of a tile stores a whole tile next.
+        Case { clusters: 1, ..case }.split(1, 3, false),
         // Threads move C and D instead of TMA.
         Case { off: [1, 1], ..case.scaled(1.0, 1.0, CPlace::InPlace) },
         Case { off: [1, 1], ..small.split(2, 7, false).scaled(1.0, 1.0, CPlace::InPlace) },
         Case { off: [1, 1], ..case.split(4, 3, false).scaled(1.0, 1.0, CPlace::InPlace) },
     ];
-    all.map(|case| match case.split.tiles {
+    let all = all.into_iter().map(|case| match case.split.tiles {
         0 => case,
         tiles => {
-            let workers = case.split.workers.min(tiles * stages);
+            // No worker is without a stage.
+            let workers = case.split.workers.min(tiles * case.k.div_ceil(spec.tile.k));
             case.split(tiles, workers, case.split.unordered)
         }
-    })
-    .into()
+    });
+    // Two products at once are not split.
+    all.filter(|case| !is_gated || case.split.tiles == 0).collect()
 }
