@@ -17,7 +17,7 @@ use crate::options::Options;
 use crate::program::{Program, Step};
 use crate::published::{Publications, Published};
 use crate::report::{Report, Site, Statistics};
-use crate::schedule::{Runnable, Schedule, Scheduler};
+use crate::schedule::{Actor, Runnable, Schedule, Scheduler};
 use crate::setup::{check_form, cluster_count};
 use crate::shadow::{AccessLog, GlobalShadows};
 use crate::state::{Cluster, Flow, Launched, Wait, Warp, WarpId};
@@ -133,11 +133,19 @@ impl<'a> Emulator<'a> {
                     false => Err(self.deadlock()),
                 };
             }
-            let late = |operation: usize| {
-                let operation = self.ready_operations.get(operation);
-                matches!(operation, Some(Operation::LateStore(_) | Operation::HostStore))
+            let behind_load = |&WarpId { slot, rank, warp }: &WarpId| {
+                let cluster = self.clusters[slot].as_ref();
+                cluster.is_some_and(|cluster| cluster.ctas[rank].warps[warp].behind_load)
             };
-            let choice = self.scheduler.choose(who, late);
+            let actor = |choice: usize| match self.ready_warps.get(choice) {
+                Some(id) if behind_load(id) => Actor::BehindLoad,
+                Some(_) => Actor::Other,
+                None => match self.ready_operations.get(choice - warps) {
+                    Some(Operation::LateStore(_) | Operation::HostStore) => Actor::LateStore,
+                    _ => Actor::Other,
+                },
+            };
+            let choice = self.scheduler.choose(who, actor);
             if choice == warps + operations {
                 self.host_turn()?;
                 continue;
@@ -241,6 +249,7 @@ impl<'a> Emulator<'a> {
                 }
                 Flow::Visible => {
                     let step = &program.steps[warp.pc];
+                    warp.behind_load = matches!(step, Step::Load { .. } | Step::Atomic { .. });
                     if !matches!(step, Step::Load { .. } | Step::Clock { .. } | Step::Sleep) {
                         warp.fruitless = 0;
                     }
@@ -249,6 +258,7 @@ impl<'a> Emulator<'a> {
                 }
                 Flow::Blocked(wait) => {
                     warp.wait = wait;
+                    warp.behind_load = false;
                     done
                 }
                 Flow::Exit => {

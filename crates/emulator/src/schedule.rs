@@ -15,6 +15,7 @@ enum Policy {
     AsyncLate(u64),
     AsyncEarly(u64),
     StoresLate(u64),
+    LoadsEarly(u64),
     Replay(Vec<u32>),
 }
 
@@ -27,6 +28,7 @@ impl fmt::Display for Schedule {
             Policy::AsyncLate(seed) => write!(f, "Schedule::async_late({seed})"),
             Policy::AsyncEarly(seed) => write!(f, "Schedule::async_early({seed})"),
             Policy::StoresLate(seed) => write!(f, "Schedule::stores_late({seed})"),
+            Policy::LoadsEarly(seed) => write!(f, "Schedule::loads_early({seed})"),
             Policy::Replay(choices) => write!(f, "a replay of {} choices", choices.len()),
         }
     }
@@ -35,8 +37,8 @@ impl fmt::Display for Schedule {
 /// A text that names no schedule.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "'{0}' is no schedule: use round-robin, or seeded, async-late, async-early or stores-late with a \
-     seed behind it, as in seeded:7"
+    "'{0}' is no schedule: use round-robin, or seeded, async-late, async-early, stores-late or \
+     loads-early with a seed behind it, as in seeded:7"
 )]
 pub struct UnknownSchedule(String);
 
@@ -56,6 +58,7 @@ impl FromStr for Schedule {
             ("async-late", Some(seed)) => Schedule::async_late(seed),
             ("async-early", Some(seed)) => Schedule::async_early(seed),
             ("stores-late", Some(seed)) => Schedule::stores_late(seed),
+            ("loads-early", Some(seed)) => Schedule::loads_early(seed),
             _ => return Err(UnknownSchedule(text.to_owned())),
         })
     }
@@ -92,6 +95,13 @@ impl Schedule {
         Self(Policy::StoresLate(seed))
     }
 
+    /// Every runnable actor has the same probability, but a warp that has loaded or updated a word
+    /// by an ordered or atomic access goes on only long after. What others do in between is then
+    /// behind the load and before all that follows it, so that what it has not acquired shows.
+    pub fn loads_early(seed: u64) -> Self {
+        Self(Policy::LoadsEarly(seed))
+    }
+
     /// The choices of an earlier run, from its report or statistics. After their end the first
     /// runnable actor runs.
     pub fn replay(choices: Vec<u32>) -> Self {
@@ -103,8 +113,18 @@ impl Schedule {
 /// for its effect without seeming to.
 const PATIENCE: u32 = 20_000;
 
-/// How many times `stores_late` passes over a store on average.
+/// How many times `stores_late` passes over a store, and `loads_early` over a warp, on average.
 const LATENESS: usize = 64;
+
+/// What a schedule may pass over.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Actor {
+    /// A store that is not visible yet.
+    LateStore,
+    /// A warp whose last visible step was a load or an update of an ordered word.
+    BehindLoad,
+    Other,
+}
 
 /// The actors that can run.
 #[derive(Clone, Copy, Debug, Default)]
@@ -150,7 +170,8 @@ impl Scheduler {
             Policy::Random(seed)
             | Policy::AsyncLate(seed)
             | Policy::AsyncEarly(seed)
-            | Policy::StoresLate(seed) => seed,
+            | Policy::StoresLate(seed)
+            | Policy::LoadsEarly(seed) => seed,
             Policy::RoundRobin | Policy::Replay(_) => 0,
         };
         let policy = schedule.0.clone();
@@ -173,10 +194,13 @@ impl Scheduler {
     }
 
     /// Picks an actor that can run, by its number in the order of warps, asynchronous operations
-    /// and the host. There is at least one. `is_late_store` says whether an operation is a store
-    /// that is not visible yet.
-    pub(crate) fn choose(&mut self, who: Runnable, is_late_store: impl Fn(usize) -> bool) -> usize {
+    /// and the host. There is at least one. `actor` says what a number is.
+    pub(crate) fn choose(&mut self, who: Runnable, actor: impl Fn(usize) -> Actor) -> usize {
         let Runnable { warps, operations, host, .. } = who;
+        let passed_over = match self.policy {
+            Policy::StoresLate(_) => Actor::LateStore,
+            _ => Actor::BehindLoad,
+        };
         let threads = warps > 0 || host;
         let operation_first = |first: bool| operations > 0 && (first || !threads);
         let choice = match &self.policy {
@@ -198,11 +222,9 @@ impl Scheduler {
                     self.random_thread(who)
                 }
             }
-            Policy::StoresLate(_) => loop {
+            Policy::StoresLate(_) | Policy::LoadsEarly(_) => loop {
                 let choice = self.random(who.count());
-                let store =
-                    (warps..who.host_choice()).contains(&choice) && is_late_store(choice - warps);
-                if !store || self.random(LATENESS) == 0 {
+                if actor(choice) != passed_over || self.random(LATENESS) == 0 {
                     break choice;
                 }
             },
@@ -243,7 +265,7 @@ mod tests {
     }
 
     fn choose(scheduler: &mut Scheduler, who: Runnable) -> usize {
-        scheduler.choose(who, |_| false)
+        scheduler.choose(who, |_| Actor::Other)
     }
 
     #[test]
@@ -254,6 +276,7 @@ mod tests {
             ("async-late:18446744073709551615", Schedule::async_late(u64::MAX)),
             ("async-early:0", Schedule::async_early(0)),
             ("stores-late", Schedule::stores_late(0)),
+            ("loads-early:3", Schedule::loads_early(3)),
         ] {
             assert_eq!(text.parse(), Ok(schedule), "{text}");
         }
@@ -265,11 +288,22 @@ mod tests {
     }
 
     #[test]
-    fn late_stores_are_passed_over_but_not_forgotten() {
-        let mut scheduler = Scheduler::new(&Schedule::stores_late(1));
-        let first = (0..).find(|_| scheduler.choose(of(1, 2), |operation| operation == 1) == 2);
-        assert!(first.is_some_and(|first| first > 5));
-        assert_eq!(scheduler.choose(of(0, 1), |_| true), 0);
+    fn some_are_passed_over_but_not_forgotten() {
+        for (schedule, who, slow, other) in [
+            (Schedule::stores_late(1), of(1, 2), Actor::LateStore, Actor::BehindLoad),
+            (Schedule::loads_early(1), of(3, 0), Actor::BehindLoad, Actor::LateStore),
+        ] {
+            let mut scheduler = Scheduler::new(&schedule);
+            let mut first = |actor| {
+                (0..).find(|_| {
+                    scheduler.choose(who, |choice| if choice == 2 { actor } else { Actor::Other })
+                        == 2
+                })
+            };
+            assert!(first(slow).is_some_and(|first| first > 5), "{schedule}");
+            assert!(first(other).is_some_and(|first| first < 6), "{schedule}");
+            assert_eq!(scheduler.choose(of(0, 1), |_| slow), 0);
+        }
     }
 
     #[test]

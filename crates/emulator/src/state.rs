@@ -154,6 +154,8 @@ pub(crate) struct Warp {
     pub(crate) acquired_maps: BTreeMap<u64, Vec<(u32, Clock)>>,
     /// By step: what its latest ordered load has found.
     pub(crate) polled: BTreeMap<usize, u64>,
+    /// Whether its last visible step was a load or an update of an ordered word.
+    pub(crate) behind_load: bool,
     /// Number of ordered loads in a row that found the same as before, without another visible
     /// effect in between.
     pub(crate) fruitless: u32,

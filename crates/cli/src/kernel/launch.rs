@@ -34,8 +34,8 @@ pub struct Args {
     /// CTAs along x, y and z, for a kernel in a file.
     #[arg(long, value_name = "X[,Y[,Z]]", value_parser = grid)]
     grid: Option<[u32; 3]>,
-    /// The order in which a kernel in a file runs: round-robin, or seeded, async-late, async-early
-    /// or stores-late, each with :SEED behind it if the seed is not 0.
+    /// The order in which a kernel in a file runs: round-robin, or seeded, async-late, async-early,
+    /// stores-late or loads-early, each with :SEED behind it if the seed is not 0.
     #[arg(long, value_name = "SCHEDULE")]
     schedule: Option<Schedule>,
     /// Print the first elements of the array that a parameter was given, after the launch.

@@ -72,6 +72,7 @@ impl Setting {
             (Schedule::async_early(1), None),
             (Schedule::seeded(1), None),
             (Schedule::stores_late(1), None),
+            (Schedule::loads_early(1), None),
             (Schedule::seeded(2), None),
         ];
         let setting = |(schedule, resident)| Setting { schedule, resident, dependent };
