@@ -6,6 +6,7 @@ use std::ops::Deref;
 use pgemm_ir::{Access, Element, Order, Space};
 
 use crate::acquired::Split;
+use crate::banks::Sharing;
 use crate::clock::Knowledge;
 use crate::fault::{At, Outcome};
 use crate::lanes::LANES;
@@ -192,7 +193,7 @@ impl Emulator<'_> {
             }
         }
         if access.space == Space::Shared {
-            self.count_wavefronts(at, &addresses, bytes, false);
+            self.count_wavefronts(at, &addresses, bytes, Sharing::Loads);
         }
         if !strong {
             let accesses = addresses.by_lanes(program, warp, address);
@@ -231,7 +232,7 @@ impl Emulator<'_> {
         }
         self.observe(warp, at, access.space, &addresses, bytes, true, strong, what)?;
         if access.space == Space::Shared {
-            self.count_wavefronts(at, &addresses, bytes, false);
+            self.count_wavefronts(at, &addresses, bytes, Sharing::Stores);
         }
         if !strong {
             let accesses = addresses.iter().map(|&(lane, to)| (1 << lane, to));

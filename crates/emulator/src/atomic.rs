@@ -3,6 +3,7 @@
 use pgemm_ir::{Access, AtomicOp, BinaryOp, Space, Type};
 
 use crate::access::{Addresses, word};
+use crate::banks::Sharing;
 use crate::fault::{At, Outcome};
 use crate::machine::Emulator;
 use crate::program::{Program, SMEM_BASE, Slot, Update};
@@ -54,7 +55,7 @@ impl Emulator<'_> {
             self.publish(warp, at, access, to, true);
         }
         if space == Space::Shared {
-            self.count_wavefronts(at, &addresses, bytes, true);
+            self.count_wavefronts(at, &addresses, bytes, Sharing::Atomics);
         }
         self.words_changed();
         warp.unfenced_lanes |= warp.active;

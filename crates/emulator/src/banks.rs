@@ -3,7 +3,8 @@
 //!
 //! The lanes of a warp whose accesses have at most four bytes share wavefronts. With eight bytes
 //! the halves of the warp take turns, and with sixteen the quarters, as the rows of each matrix of
-//! `ldmatrix` and `stmatrix` do. Lanes that update the same word atomically take turns.
+//! `ldmatrix` and `stmatrix` do. In loads, twice as many lanes share wavefronts if all lanes have
+//! the same addresses as their neighbours. Lanes that update the same word atomically take turns.
 //! The hardware test `banks` of `crates/gemm` compares this model with a GPU.
 
 use std::collections::BTreeMap;
@@ -17,6 +18,15 @@ const BANKS: usize = 32;
 
 /// Bytes of a bank's word, by which addresses are divided.
 const WORD_BYTES: u64 = 4;
+
+/// How lanes share wavefronts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Sharing {
+    Loads,
+    /// Stores, and the rows of matrices.
+    Stores,
+    Atomics,
+}
 
 /// Wavefronts of one group of lanes, of which each accesses the words from its address on.
 fn group_wavefronts(addresses: &[(usize, u64)], bytes: u32, atomic: bool) -> u64 {
@@ -46,12 +56,15 @@ fn group_wavefronts(addresses: &[(usize, u64)], bytes: u32, atomic: bool) -> u64
 }
 
 /// Wavefronts of an access of `bytes` bytes by each of these lanes, and without conflicts.
-fn wavefronts(addresses: &[(usize, u64)], bytes: u32, atomic: bool) -> (u64, u64) {
-    let lanes = match bytes {
-        0..=4 => 32,
-        5..=8 => 16,
-        _ => 8,
+fn wavefronts(addresses: &[(usize, u64)], bytes: u32, sharing: Sharing) -> (u64, u64) {
+    let mut pairs = addresses.chunk_by(|(a, _), (b, _)| a / 2 == b / 2);
+    let in_pairs = pairs.all(|pair| pair.windows(2).all(|lanes| lanes[0].1 == lanes[1].1));
+    let lanes = match (bytes, in_pairs && sharing == Sharing::Loads) {
+        (0..=4, _) | (5..=8, true) => 32,
+        (5..=8, false) | (_, true) => 16,
+        (_, false) => 8,
     };
+    let atomic = sharing == Sharing::Atomics;
     let groups = addresses.chunk_by(|(a, _), (b, _)| a / lanes == b / lanes);
     groups.fold((0, 0), |(taken, ideal), group| {
         (taken + group_wavefronts(group, bytes, atomic), ideal + 1)
@@ -65,9 +78,9 @@ impl Emulator<'_> {
         at: At,
         addresses: &[(usize, u64)],
         bytes: u32,
-        atomic: bool,
+        sharing: Sharing,
     ) {
-        let (taken, ideal) = wavefronts(addresses, bytes, atomic);
+        let (taken, ideal) = wavefronts(addresses, bytes, sharing);
         let index = at.loc.index();
         if self.wavefronts.len() <= index {
             self.wavefronts.resize(index + 1, Count::default());
@@ -107,7 +120,10 @@ mod tests {
     fn taken(bytes: u32, at: impl Fn(u64) -> u64) -> (u64, u64) {
         let addresses: Vec<(usize, u64)> =
             (0..32).map(|lane| (lane, u64::from(SMEM_BASE) + at(lane as u64))).collect();
-        wavefronts(&addresses, bytes, false)
+        let [loads, stores] =
+            [Sharing::Loads, Sharing::Stores].map(|sharing| wavefronts(&addresses, bytes, sharing));
+        assert!(loads.0 <= stores.0);
+        loads
     }
 
     #[test]
@@ -134,14 +150,19 @@ mod tests {
         assert_eq!(taken(16, |lane| lane * 16), (4, 4));
         assert_eq!(taken(16, |lane| lane * 128), (32, 4));
         assert_eq!(taken(16, |lane| lane * 144), (4, 4));
+        // Loads of neighbours from the same addresses.
+        assert_eq!(taken(8, |lane| lane / 2 * 8), (1, 1));
+        assert_eq!(taken(16, |lane| lane / 2 * 16), (2, 2));
+        assert_eq!(taken(16, |_| 0), (2, 2));
+        assert_eq!(taken(16, |lane| lane / 4 * 4 * 16 + lane % 2 * 16), (4, 4));
     }
 
     #[test]
     fn atomic_updates_of_a_word_take_turns() {
         let same: Vec<(usize, u64)> = (0..32).map(|lane| (lane, u64::from(SMEM_BASE))).collect();
-        assert_eq!(wavefronts(&same, 4, true), (32, 1));
-        assert_eq!(wavefronts(&same, 4, false), (1, 1));
-        assert_eq!(wavefronts(&same[3..5], 8, true), (2, 1));
-        assert_eq!(wavefronts(&[], 4, false), (0, 0));
+        assert_eq!(wavefronts(&same, 4, Sharing::Atomics), (32, 1));
+        assert_eq!(wavefronts(&same, 4, Sharing::Stores), (1, 1));
+        assert_eq!(wavefronts(&same[3..5], 8, Sharing::Atomics), (2, 1));
+        assert_eq!(wavefronts(&[], 4, Sharing::Loads), (0, 0));
     }
 }

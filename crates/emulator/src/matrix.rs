@@ -3,6 +3,7 @@
 use pgemm_ir::Space;
 
 use crate::access::Addresses;
+use crate::banks::Sharing;
 use crate::fault::{At, Outcome};
 use crate::lanes::{FULL, LANES};
 use crate::machine::Emulator;
@@ -57,7 +58,7 @@ impl Emulator<'_> {
         let what = "loads matrices";
         let rows = self.matrix_rows(program, warp, at, address, dests.len(), what)?;
         self.observe(warp, at, Space::Shared, &rows, MATRIX_ROW_BYTES, false, false, what)?;
-        self.count_wavefronts(at, &rows, MATRIX_ROW_BYTES, false);
+        self.count_wavefronts(at, &rows, MATRIX_ROW_BYTES, Sharing::Stores);
         self.observe_rows(warp, at, &rows, false, what)?;
         let smem = &self.cluster(at.id.slot).ctas[at.id.rank].smem;
         for (matrix, &dest) in dests.iter().enumerate() {
@@ -86,7 +87,7 @@ impl Emulator<'_> {
         let what = "stores matrices";
         let rows = self.matrix_rows(program, warp, at, address, values.len(), what)?;
         self.observe(warp, at, Space::Shared, &rows, MATRIX_ROW_BYTES, true, false, what)?;
-        self.count_wavefronts(at, &rows, MATRIX_ROW_BYTES, false);
+        self.count_wavefronts(at, &rows, MATRIX_ROW_BYTES, Sharing::Stores);
         self.observe_rows(warp, at, &rows, true, what)?;
         let smem = &mut self.cluster_mut(at.id.slot).ctas[at.id.rank].smem;
         for (matrix, &value) in values.iter().enumerate() {

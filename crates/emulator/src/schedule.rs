@@ -96,8 +96,9 @@ impl Schedule {
     }
 
     /// Every runnable actor has the same probability, but a warp that has loaded or updated a word
-    /// by an ordered or atomic access goes on only long after. What others do in between is then
-    /// behind the load and before all that follows it, so that what it has not acquired shows.
+    /// by an ordered or atomic access goes on only when nearly all others wait or have done so too.
+    /// What others do in between is then behind the load and before all that follows it, so that
+    /// what it has not acquired shows.
     pub fn loads_early(seed: u64) -> Self {
         Self(Policy::LoadsEarly(seed))
     }
@@ -113,7 +114,8 @@ impl Schedule {
 /// for its effect without seeming to.
 const PATIENCE: u32 = 20_000;
 
-/// How many times `stores_late` passes over a store, and `loads_early` over a warp, on average.
+/// How many times `stores_late` passes over a store on average, and how many others `loads_early`
+/// looks for before it goes on with a warp.
 const LATENESS: usize = 64;
 
 /// What a schedule may pass over.
@@ -197,10 +199,6 @@ impl Scheduler {
     /// and the host. There is at least one. `actor` says what a number is.
     pub(crate) fn choose(&mut self, who: Runnable, actor: impl Fn(usize) -> Actor) -> usize {
         let Runnable { warps, operations, host, .. } = who;
-        let passed_over = match self.policy {
-            Policy::StoresLate(_) => Actor::LateStore,
-            _ => Actor::BehindLoad,
-        };
         let threads = warps > 0 || host;
         let operation_first = |first: bool| operations > 0 && (first || !threads);
         let choice = match &self.policy {
@@ -222,12 +220,22 @@ impl Scheduler {
                     self.random_thread(who)
                 }
             }
-            Policy::StoresLate(_) | Policy::LoadsEarly(_) => loop {
+            Policy::StoresLate(_) => loop {
                 let choice = self.random(who.count());
-                if actor(choice) != passed_over || self.random(LATENESS) == 0 {
+                if actor(choice) != Actor::LateStore || self.random(LATENESS) == 0 {
                     break choice;
                 }
             },
+            Policy::LoadsEarly(_) => {
+                let mut choice = self.random(who.count());
+                for _ in 0..LATENESS {
+                    if actor(choice) != Actor::BehindLoad {
+                        break;
+                    }
+                    choice = self.random(who.count());
+                }
+                choice
+            }
             Policy::Replay(choices) => {
                 let choice = choices.get(self.choices.len()).copied().unwrap_or(0) as usize;
                 choice.min(who.count() - 1)
@@ -300,9 +308,12 @@ mod tests {
                         == 2
                 })
             };
-            assert!(first(slow).is_some_and(|first| first > 5), "{schedule}");
             assert!(first(other).is_some_and(|first| first < 6), "{schedule}");
             assert_eq!(scheduler.choose(of(0, 1), |_| slow), 0);
+            let late = (0..6).all(|_| {
+                scheduler.choose(who, |choice| if choice == 2 { slow } else { Actor::Other }) != 2
+            });
+            assert!(late, "{schedule}");
         }
     }
 

@@ -9,6 +9,9 @@ use pgemm_conformance::synchronisation::{Fault, marked, reached};
 use pgemm_emulator::{Options, Schedule, Statistics};
 use pgemm_ir::{Kernel, Op, verify};
 
+/// Settings from the first on in which a run shows what a problem reaches.
+const REACHING: usize = 5;
+
 /// What notices a fault.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Judgement {
@@ -68,11 +71,12 @@ impl Setting {
             (Schedule::round_robin(), None),
             (Schedule::async_late(8), Some(2)),
             (Schedule::round_robin(), Some(1)),
+            (Schedule::loads_early(1), None),
+            (Schedule::loads_early(2), None),
             (Schedule::async_late(1), None),
             (Schedule::async_early(1), None),
             (Schedule::seeded(1), None),
             (Schedule::stores_late(1), None),
-            (Schedule::loads_early(1), None),
             (Schedule::seeded(2), None),
         ];
         let setting = |(schedule, resident)| Setting { schedule, resident, dependent };
@@ -153,7 +157,7 @@ impl Subject {
     pub fn judge(&self, faults: &[Fault]) -> Vec<Judgement> {
         let settings = Setting::all(&self.kernel);
         let places: BTreeSet<usize> = faults.iter().map(|fault| fault.place).collect();
-        let reaching = |run| Reaching::new(self, run, &settings[..3], &places);
+        let reaching = |run| Reaching::new(self, run, &settings[..REACHING], &places);
         let runs: Vec<&Run> = self.runs.iter().collect();
         let mut problems = in_parallel(&runs, |run| reaching(run));
         problems.sort_by_key(|reaching| reaching.steps);
