@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, HashMap, VecDeque};
 
 use pgemm_ir::{Kernel, LocId, MBARRIER_BYTES, RegisterChange, Scope};
 
-use crate::acquired::Acquired;
+use crate::acquired::{Acquired, Split};
 use crate::clock::{Clock, Epoch, Knowledge};
 use crate::lane_cell::{LaneCells, LaneLines};
 use crate::lanes::{FULL, LANES, WARPGROUP_WARPS};
@@ -291,6 +291,34 @@ impl Warp {
     /// Whether it seems to wait in a loop for other actors.
     pub(crate) fn polls(&self) -> bool {
         self.fruitless >= POLLS
+    }
+
+    /// Notes that the active lanes are about to acquire something. An acquire of the whole warp
+    /// counts as a barrier.
+    pub(crate) fn begin_acquire(&mut self) {
+        if self.active == FULL {
+            self.acquired = None;
+            return;
+        }
+        match &mut self.acquired {
+            Some(acquired) => acquired.lanes |= self.active,
+            None => {
+                let before = Box::new(self.knowledge.clone());
+                self.acquired = Some(Acquired { lanes: self.active, before });
+            }
+        }
+    }
+
+    /// The accesses of lanes that know everything that the warp has acquired, those of the others,
+    /// and what these know. `None` if all active lanes know everything.
+    pub(crate) fn by_knowledge(&self, addresses: &[(usize, u64)], strong: bool) -> Option<Split> {
+        let acquired = self.acquired.as_ref()?;
+        let [knowing, others] = acquired.split(self.active, addresses, strong)?;
+        let mut known = acquired.before.clone();
+        for own in [self.component, self.alone] {
+            known.before.raise(own, self.time());
+        }
+        Some(Split { knowing, others, known })
     }
 
     /// Notes that the active lanes access memory.

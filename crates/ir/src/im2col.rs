@@ -9,8 +9,6 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::TensorMapSpec;
-
 /// Names of the axes in errors, innermost first.
 const AXES: [&str; 3] = ["W", "H", "D"];
 
@@ -125,58 +123,50 @@ pub const fn im2col_offset_limit(axes: usize) -> u32 {
     2 * corner_limit(axes) as u32
 }
 
-impl TensorMapSpec {
-    /// Checks what only im2col maps have.
-    ///
-    /// # Errors
-    /// The hardware has no such map.
-    pub fn check_im2col(&self) -> Result<(), Im2colError> {
-        let Some(axes) = &self.im2col else { return Ok(()) };
-        if !(1..=AXES.len()).contains(&axes.len()) {
-            return Err(Im2colError::Axes { axes: axes.len() });
-        }
-        if self.box_extents.len() != 2 {
-            return Err(Im2colError::Box { extents: self.box_extents.len() });
-        }
-        let limit = corner_limit(axes.len());
-        for (axis, Im2colAxis { lower, upper, stride }) in AXES.into_iter().zip(axes) {
-            for (corner, value) in [("lower", *lower), ("upper", *upper)] {
-                if !(-limit..limit).contains(&value) {
-                    let axes = axes.len();
-                    return Err(Im2colError::Corner { corner, axis, value, axes, limit });
-                }
-            }
-            if !(1..=MOST_STRIDE).contains(stride) {
-                return Err(Im2colError::Stride { axis, stride: *stride });
-            }
-        }
-        Ok(())
+/// Checks the axes of a map whose box has so many extents.
+pub(crate) fn check(axes: &[Im2colAxis], extents: usize) -> Result<(), Im2colError> {
+    if !(1..=AXES.len()).contains(&axes.len()) {
+        return Err(Im2colError::Axes { axes: axes.len() });
     }
+    if extents != 2 {
+        return Err(Im2colError::Box { extents });
+    }
+    let limit = corner_limit(axes.len());
+    for (axis, Im2colAxis { lower, upper, stride }) in AXES.into_iter().zip(axes) {
+        for (corner, value) in [("lower", *lower), ("upper", *upper)] {
+            if !(-limit..limit).contains(&value) {
+                let axes = axes.len();
+                return Err(Im2colError::Corner { corner, axis, value, axes, limit });
+            }
+        }
+        if !(1..=MOST_STRIDE).contains(stride) {
+            return Err(Im2colError::Stride { axis, stride: *stride });
+        }
+    }
+    Ok(())
+}
 
-    /// Checks that each axis of an im2col map has a position in a tensor of these extents.
-    ///
-    /// # Errors
-    /// An axis has none.
-    pub fn check_im2col_extents(&self, extents: &[u64]) -> Result<(), Im2colError> {
-        let axes = self.im2col.iter().flatten().zip(extents.iter().skip(1)).zip(AXES);
-        for ((own, &extent), axis) in axes {
-            if own.positions(extent) == 0 {
-                let (lower, last) = (own.lower, own.last(extent));
-                return Err(Im2colError::NoPosition { axis, lower, last, extent });
-            }
+/// Checks that each axis has a position in a tensor of these extents, channels first.
+pub(crate) fn check_extents(axes: &[Im2colAxis], extents: &[u64]) -> Result<(), Im2colError> {
+    for ((own, &extent), axis) in axes.iter().zip(extents.iter().skip(1)).zip(AXES) {
+        if own.positions(extent) == 0 {
+            let (lower, last) = (own.lower, own.last(extent));
+            return Err(Im2colError::NoPosition { axis, lower, last, extent });
         }
-        Ok(())
     }
+    Ok(())
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Element, SwizzleMode};
 
-    fn spec(axes: &[(i32, i32, u32)]) -> TensorMapSpec {
-        let axes = axes.iter().map(|&(lower, upper, stride)| Im2colAxis { lower, upper, stride });
-        TensorMapSpec::im2col(Element::Bf16, [64, 128], axes.collect(), SwizzleMode::B128)
+    fn axes(axes: &[(i32, i32, u32)]) -> Vec<Im2colAxis> {
+        axes.iter().map(|&(lower, upper, stride)| Im2colAxis { lower, upper, stride }).collect()
+    }
+
+    fn checked(list: &[(i32, i32, u32)]) -> Result<(), Im2colError> {
+        check(&axes(list), 2)
     }
 
     #[test]
@@ -193,11 +183,11 @@ mod tests {
 
     #[test]
     fn maps_are_checked() {
-        assert_eq!(spec(&[(-32768, 32767, 8)]).check_im2col(), Ok(()));
-        assert_eq!(spec(&[(-128, 127, 1), (127, -128, 1)]).check_im2col(), Ok(()));
-        assert_eq!(spec(&[(-16, 15, 1); 3]).check_im2col(), Ok(()));
-        assert_eq!(spec(&[]).check_im2col(), Err(Im2colError::Axes { axes: 0 }));
-        assert_eq!(spec(&[(0, 0, 1); 4]).check_im2col(), Err(Im2colError::Axes { axes: 4 }));
+        assert_eq!(checked(&[(-32768, 32767, 8)]), Ok(()));
+        assert_eq!(checked(&[(-128, 127, 1), (127, -128, 1)]), Ok(()));
+        assert_eq!(checked(&[(-16, 15, 1); 3]), Ok(()));
+        assert_eq!(checked(&[]), Err(Im2colError::Axes { axes: 0 }));
+        assert_eq!(checked(&[(0, 0, 1); 4]), Err(Im2colError::Axes { axes: 4 }));
         for (axes, message) in [
             (vec![(-32769, 0, 1)], "the lower corner of an im2col map is -32769 along W"),
             (vec![(0, 0, 1), (0, 128, 1)], "upper corner of an im2col map is 128 along H"),
@@ -208,19 +198,17 @@ mod tests {
             (vec![(0, 0, 0)], "stride of an im2col map is 0 along W: 1 to 8"),
             (vec![(0, 0, 1), (0, 0, 9)], "stride of an im2col map is 9 along H: 1 to 8"),
         ] {
-            let error = spec(&axes).check_im2col().unwrap_err().to_string();
+            let error = checked(&axes).unwrap_err().to_string();
             assert!(error.contains(message), "{error}");
         }
-        let mut tiles = spec(&[(0, 0, 1)]);
-        tiles.box_extents.push(2);
-        assert_eq!(tiles.check_im2col(), Err(Im2colError::Box { extents: 3 }));
+        assert_eq!(check(&axes(&[(0, 0, 1)]), 3), Err(Im2colError::Box { extents: 3 }));
     }
 
     #[test]
     fn tensors_need_a_position() {
-        let map = spec(&[(0, -2, 1), (-1, -1, 2)]);
-        assert_eq!(map.check_im2col_extents(&[64, 3, 1, 7]), Ok(()));
-        let error = map.check_im2col_extents(&[64, 2, 1, 7]).unwrap_err();
+        let axes = axes(&[(0, -2, 1), (-1, -1, 2)]);
+        assert_eq!(check_extents(&axes, &[64, 3, 1, 7]), Ok(()));
+        let error = check_extents(&axes, &[64, 2, 1, 7]).unwrap_err();
         let lower = 0;
         assert_eq!(error, Im2colError::NoPosition { axis: "W", lower, last: -1, extent: 2 });
     }

@@ -4,7 +4,7 @@
 use serde::{Deserialize, Serialize};
 
 use crate::named::named;
-use crate::{Element, Im2colAxis};
+use crate::{Element, Im2colAxis, Im2colError, im2col};
 
 named! {
     /// The shared-memory swizzle of a TMA box: 16-byte chunks are permuted within rows of this many
@@ -82,6 +82,23 @@ impl TensorMapSpec {
         swizzle: SwizzleMode,
     ) -> TensorMapSpec {
         TensorMapSpec { element, box_extents: vec![channels, pixels], swizzle, im2col: Some(axes) }
+    }
+
+    /// Checks what only im2col maps have.
+    ///
+    /// # Errors
+    /// The hardware has no such map.
+    pub fn check_im2col(&self) -> Result<(), Im2colError> {
+        let axes = self.im2col.as_ref();
+        axes.map_or(Ok(()), |axes| im2col::check(axes, self.box_extents.len()))
+    }
+
+    /// Checks that each axis of an im2col map has a position in a tensor of these extents.
+    ///
+    /// # Errors
+    /// An axis has none.
+    pub fn check_im2col_extents(&self, extents: &[u64]) -> Result<(), Im2colError> {
+        self.im2col.as_ref().map_or(Ok(()), |axes| im2col::check_extents(axes, extents))
     }
 
     /// Number of dimensions of the tensor.
