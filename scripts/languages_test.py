@@ -2,6 +2,9 @@
 
 import importlib.util
 import pathlib
+import re
+import subprocess
+import sys
 import unittest
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
@@ -84,6 +87,15 @@ class Count(unittest.TestCase):
         self.assertEqual(source.ranges({"between": ["def kernel", "def helper"]}), [(5, 14)])
         self.assertEqual(source.ranges({"lines": [[2, 3]]}), [(2, 3)])
         self.assertEqual(source.ranges({}), [(1, 16)])
+
+    def test_the_page_has_the_counts_of_this_project(self):
+        run = subprocess.run(
+            [sys.executable, ROOT / "bench" / "languages.py"], capture_output=True, text=True, check=True
+        )
+        counted = re.findall(r"(\d+) lines +(\d+) names", run.stdout)
+        rows = (ROOT / "docs" / "languages.md").read_text().split("| kernel | persistent-gemm")[1].splitlines()[2:]
+        cells = [row.split("|")[2] for row in rows[: len(counted)]]
+        self.assertEqual([tuple(re.findall(r"\d+", cell)[:2]) for cell in cells], counted)
 
 
 if __name__ == "__main__":
