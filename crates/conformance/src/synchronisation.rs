@@ -47,8 +47,8 @@ impl fmt::Display for Fault {
     }
 }
 
-/// The changes of a synchronising operation; none of others. All operations are listed, so that a new
-/// one does not compile before it says here whether it synchronises.
+/// The changes of a synchronising operation; none of others. All operations are listed, so that a
+/// new one does not compile before it says here whether it synchronises.
 pub fn changes(op: &Op) -> Vec<Change> {
     use Change::{OtherParity, Remove, Repeat};
 

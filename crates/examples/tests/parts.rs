@@ -86,8 +86,9 @@ fn dual_gemms() {
                 let [[gate, gate_size], [up, up_size]] = [product(x, gate), product(x, up)];
                 let silu = gate / (1.0 + (-gate).exp());
                 // Each of the products that a sum has is added with an error of at most 2⁻²² of the
-                // sum's size. The derivative of silu is at most 1.1. The result is rounded to bf16, by
-                // at most 2⁻⁹, and the exponential and the products before add less than that again.
+                // sum's size. The derivative of silu is at most 1.1. The result is rounded to bf16,
+                // by at most 2⁻⁹, and the exponential and the products before add less than that
+                // again.
                 let [gate_error, up_error] =
                     [gate_size, up_size].map(|size| model as f64 * size / f64::from(1 << 22));
                 let bound = 1.1 * gate_error * (up.abs() + up_error)

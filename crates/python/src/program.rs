@@ -125,8 +125,8 @@ impl Program {
     /// Arguments are as for a launch. Arrays are copied to the emulated device, and what the kernel
     /// has written is copied back. Arrays that are read-only may not be written by the kernel. The
     /// schedule is 'round-robin', 'seeded', 'async-late', 'async-early', 'stores-late' or
-    /// 'loads-early', with a seed behind a colon. A race, a missing fence, a deadlock and an access beyond an array raise
-    /// KernelError, and leave the arrays as they were.
+    /// 'loads-early', with a seed behind a colon. A race, a missing fence, a deadlock and an access
+    /// beyond an array raise KernelError, and leave the arrays as they were.
     #[pyo3(signature = (grid, arguments=None, /, *, schedule="round-robin", **more))]
     fn emulate(
         &self,

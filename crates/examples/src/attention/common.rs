@@ -3,8 +3,8 @@
 use persistent_gemm::Result;
 use persistent_gemm::language::ty::{B32, F32, U32};
 use persistent_gemm::language::{
-    Accumulators, Batch, Element, FragmentOfA, KernelBuilder, MmaAtom, NamedBarrier, OperandMajor,
-    ReadSlot, Release, Retired, Ring, Special, TensorMap, Type, Val,
+    Accumulators, Batch, Element, FragmentOfA, KernelBuilder, MmaAtom, NamedBarrier, Occupancy,
+    OperandMajor, ReadSlot, Release, Retired, Ring, Special, TensorMap, Type, Val,
 };
 use persistent_gemm::parts::{MmaOperand, OutputMajor, Staging, StagingTile};
 
@@ -80,6 +80,32 @@ pub(super) fn release<'k>(b: &'k KernelBuilder, ring: &Ring, retired: Vec<Retire
     for retired in retired {
         ring.release(b, retired, Release::Here { first_lane });
     }
+}
+
+/// Initialises the rings, and writes two roles: one thread copies, and so many warpgroups compute.
+pub(super) fn write_roles<'k>(
+    b: &'k KernelBuilder,
+    rings: &[Ring],
+    warpgroups: u32,
+    copy: impl FnOnce(),
+    compute: impl FnOnce(Val<'k, U32>),
+) {
+    b.if_(b.special(Special::Thread).eq(0), || {
+        for ring in rings {
+            ring.init(b);
+        }
+        b.fence_mbarrier_init();
+    });
+    b.sync_cta();
+    // The registers of an SM, in steps of eight for each thread.
+    let (copies, computes) = match warpgroups {
+        3 => (32, 160),
+        _ => (24, 240),
+    };
+    b.warp_roles(Occupancy::ONE_CTA, |roles| {
+        roles.role("copies", 1, copies, |_| b.if_(b.special(Special::Thread).eq(0), copy));
+        roles.role("computes", warpgroups, computes, compute);
+    });
 }
 
 /// The tile by which a warpgroup stores [`PART`] columns.

@@ -20,7 +20,7 @@ use persistent_gemm::program::Program;
 
 use super::common::{
     Destination, Positions, ROWS, check_head_dim, fragments, multiply_weights, output_atom,
-    output_tile, place_of_thread, release, row_of, score_atom, store_rows, zeros,
+    output_tile, place_of_thread, release, row_of, score_atom, store_rows, write_roles, zeros,
 };
 
 /// The gradients that a kernel computes.
@@ -270,23 +270,9 @@ impl<'k> Parts<'k> {
     }
 
     fn build(&self) {
-        let (b, spec) = (self.b, self.spec);
-        b.if_(b.special(Special::Thread).eq(0), || {
-            self.row_ring.init(b);
-            self.ring.init(b);
-            b.fence_mbarrier_init();
-        });
-        b.sync_cta();
-        let (copies, computes) = match spec.warpgroups {
-            3 => (32, 160),
-            _ => (24, 240),
-        };
-        b.warp_roles(Occupancy::ONE_CTA, |roles| {
-            roles.role("copies", 1, copies, |_| {
-                b.if_(b.special(Special::Thread).eq(0), || self.copy());
-            });
-            roles.role("computes", spec.warpgroups, computes, |warpgroup| self.compute(warpgroup));
-        });
+        let rings = [self.row_ring, self.ring];
+        let compute = |warpgroup| self.compute(warpgroup);
+        write_roles(self.b, &rings, self.spec.warpgroups, || self.copy(), compute);
     }
 
     /// The tiles of columns that the rows of the CTA meet.

@@ -9,15 +9,16 @@ mod gradients;
 use persistent_gemm::Result;
 use persistent_gemm::language::ty::{F32, S32, U32};
 use persistent_gemm::language::{
-    Accumulators, Element, KernelBuilder, MmaQueue, NamedBarrier, Occupancy, OperandMajor,
-    ReadSlot, Ring, RingCursor, RunningAccumulators, Special, TensorMap, Val, carried, ty,
+    Accumulators, Element, KernelBuilder, MmaQueue, NamedBarrier, OperandMajor, ReadSlot, Ring,
+    RingCursor, RunningAccumulators, Special, TensorMap, Val, carried, ty,
 };
 use persistent_gemm::parts::{MmaOperand, OperandTiles, StagingTile, multiply};
 use persistent_gemm::program::Program;
 
 use self::common::{
     Destination, Fragment, Positions, ROWS, check_head_dim, fragments, multiply_weights,
-    output_atom, output_tile, place_of_thread, release, row_of, score_atom, store_rows, zeros,
+    output_atom, output_tile, place_of_thread, release, row_of, score_atom, store_rows,
+    write_roles, zeros,
 };
 pub use self::gradients::{Gradients, Of, statistics, statistics_grid, statistics_length};
 
@@ -146,25 +147,9 @@ impl<'k> Parts<'k> {
     }
 
     fn build(&self) {
-        let (b, spec) = (self.b, self.spec);
-        b.if_(b.special(Special::Thread).eq(0), || {
-            for ring in [self.q_ring, self.k_ring, self.v_ring] {
-                ring.init(b);
-            }
-            b.fence_mbarrier_init();
-        });
-        b.sync_cta();
-        // The registers of an SM, in steps of eight for each thread.
-        let (copies, computes) = match spec.warpgroups {
-            3 => (32, 160),
-            _ => (24, 240),
-        };
-        b.warp_roles(Occupancy::ONE_CTA, |roles| {
-            roles.role("copies", 1, copies, |_| {
-                b.if_(b.special(Special::Thread).eq(0), || self.copy());
-            });
-            roles.role("computes", spec.warpgroups, computes, |warpgroup| self.compute(warpgroup));
-        });
+        let rings = [self.q_ring, self.k_ring, self.v_ring];
+        let compute = |warpgroup| self.compute(warpgroup);
+        write_roles(self.b, &rings, self.spec.warpgroups, || self.copy(), compute);
     }
 
     /// The place of the CTA. Late queries see the most keys and come first.

@@ -187,8 +187,8 @@ fn product(name: &'static str, program: Program) -> Example {
 fn attention(name: &'static str, attention: Attention) -> Example {
     const HEADS: usize = 2;
     let head_dim = if name == "attention_64" { 64 } else { 128 };
-    // So many keys that a barrier that counts too few arrivals, of which each round then begins with
-    // one more, ends up a whole warpgroup ahead.
+    // So many keys that a barrier that counts too few arrivals, of which each round then begins
+    // with one more, ends up a whole warpgroup ahead.
     let [queries, keys] = [200, 3000];
     Example::new(name, attention.program().unwrap(), move |program, emulation| {
         let [q, k, v] = [("q", HEADS, queries), ("k", 1, keys), ("v", 1, keys)].map(

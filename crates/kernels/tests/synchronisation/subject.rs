@@ -9,9 +9,8 @@ use crate::judge::{Run, Subject};
 use crate::set::covering_set;
 
 /// Kernels that the covering set does not have: operands that threads load, products without
-/// wgmma, two products at once. One has a ring that is
-/// deeper than its groups of unrolled stages, and one an A that ping-pong consumers of a cluster load
-/// to registers in two parts.
+/// wgmma, two products at once. One has a ring that is deeper than its groups of unrolled stages,
+/// and one an A that ping-pong consumers of a cluster load to registers in two parts.
 const OTHERS: [&str; 20] = [
     "bf16-kk-bf16-64x64x64-s4-w1-c1x1-threads_ab",
     "bf16-mk-f32-64x64x64-s4-w1-c1x1-threads_ab",
