@@ -5,7 +5,7 @@ use half::bf16;
 use persistent_gemm::language::{Element, TensorMapArgument};
 use persistent_gemm::program::{Arguments, EmulatedArray, Emulation, Program};
 use pgemm_emulator::{Options, Statistics};
-use pgemm_examples::attention::Attention;
+use pgemm_examples::attention::{Attention, Gradients, Of, statistics_length};
 use pgemm_examples::dual_gemm::{DualGemm, DualProblem};
 use pgemm_examples::gemm::{PING_PONG_TILE, TILE, gemm, ping_pong};
 use pgemm_examples::histogram::{BINS, histogram};
@@ -93,6 +93,8 @@ pub fn all() -> Vec<Example> {
         product("ping_pong", ping_pong().unwrap()),
         attention("attention_64", Attention::new(64, true)),
         attention("attention_128", Attention::new(128, false)),
+        gradients("gradients_of_keys", Of::KeysAndValues),
+        gradients("gradients_of_queries", Of::Queries),
         dual(),
         maxima("row_maxima", RowMaxima::new(RowMaxima::WIDE, false).unwrap(), [0, 0]),
         Example {
@@ -212,6 +214,46 @@ fn attention(name: &'static str, attention: Attention) -> Example {
         }
         let arguments = arguments.with("scale", 0.125f32).unwrap().with("lse", &lse).unwrap();
         (attention.grid(queries as u32, HEADS as u32, 1), arguments, vec![o, lse])
+    })
+}
+
+fn gradients(name: &'static str, of: Of) -> Example {
+    const HEADS: usize = 2;
+    const DIM: usize = 64;
+    // So many that the ring wraps.
+    let [queries, keys] = [200, 700];
+    let kernel = Gradients::new(of, DIM as u32, true);
+    Example::new(name, kernel.program().unwrap(), move |program, emulation| {
+        let sides = [(HEADS, queries), (1, keys)];
+        let mut arguments = program.arguments();
+        for (name, side) in [("q", 0), ("d_o", 0), ("k", 1), ("v", 1)] {
+            let (heads, positions) = sides[side];
+            let values = integers(heads * positions * DIM, name.len());
+            let address = emulation.constant(name, &values).address();
+            let map = map(address, &[DIM, positions, heads, 1]);
+            arguments = arguments.with(name, map).unwrap();
+        }
+        let numbers = statistics_length(queries, HEADS, 1);
+        let numbers: Vec<f32> = (0..numbers).map(|at| (at % 7) as f32 - 6.0).collect();
+        let numbers = emulation.constant("statistics", &numbers);
+        let (names, side, rows, heads) = match of {
+            Of::KeysAndValues => (vec!["d_k", "d_v"], 1, keys, 1),
+            Of::Queries => (vec!["d_q"], 0, queries, HEADS),
+        };
+        let mut results = vec![];
+        for name in names {
+            let (heads, positions) = sides[side];
+            let array = result(emulation, name, heads * positions * DIM * 2);
+            let map = map(array.address(), &[DIM, positions, heads, 1]);
+            arguments = arguments.with(name, map).unwrap();
+            results.push(array);
+        }
+        let arguments = arguments.with("statistics", &numbers).unwrap();
+        let arguments = arguments.with("queries", queries as u32).unwrap();
+        let arguments = arguments.with("keys", keys as u32).unwrap();
+        let arguments = arguments.with("heads_per_kv", HEADS as u32).unwrap();
+        let arguments = arguments.with("scale", 0.125f32).unwrap();
+        (kernel.grid(rows as u32, heads as u32, 1), arguments, results)
     })
 }
 
