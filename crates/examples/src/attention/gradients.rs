@@ -216,12 +216,20 @@ struct Parts<'k> {
     ring: Ring,
 }
 
-/// Tiles of columns, in three ranges: of the first and the last, some elements are masked.
+/// Tiles of columns.
 struct Tiles<'k> {
     /// The first row of the CTA.
     first_row: Val<'k, U32>,
-    /// The ends of the ranges.
-    ends: [Val<'k, U32>; 4],
+    /// Ranges next to each other, and whether some elements are masked.
+    ranges: Vec<([Val<'k, U32>; 2], bool)>,
+}
+
+impl<'k> Tiles<'k> {
+    /// The first tile, and the end of all.
+    fn bounds(&self) -> (Val<'k, U32>, Val<'k, U32>) {
+        let [first, last] = [0, self.ranges.len() - 1].map(|at| self.ranges[at].0);
+        (first[0], last[1])
+    }
 }
 
 impl<'k> Parts<'k> {
@@ -285,7 +293,7 @@ impl<'k> Parts<'k> {
                 let first_row = b.special(Special::Cta) * spec.rows();
                 let all = tiles(self.positions.queries);
                 if !spec.causal {
-                    return Tiles { first_row, ends: [none, none, all, all] };
+                    return Tiles { first_row, ranges: vec![([none, all], false)] };
                 }
                 // The first query that sees a key, and the first that sees all of the CTA.
                 let sees = |key: Val<'k, U32>| {
@@ -294,7 +302,7 @@ impl<'k> Parts<'k> {
                 };
                 let masked = sees(first_row) / columns;
                 let whole = tiles(sees(first_row + (spec.rows() - 1)));
-                Tiles { first_row, ends: [masked, whole, all, all] }
+                Tiles { first_row, ranges: vec![([masked, whole], true), ([whole, all], false)] }
             }
             Of::Queries => {
                 // Late queries see the most keys and come first.
@@ -302,7 +310,8 @@ impl<'k> Parts<'k> {
                 let first_row = (last - b.special(Special::Cta)) * spec.rows();
                 let end = self.positions.visible_keys(first_row + (spec.rows() - 1));
                 let whole = self.positions.visible_keys(first_row) / columns;
-                Tiles { first_row, ends: [none, none, whole, tiles(end)] }
+                let end = tiles(end);
+                Tiles { first_row, ranges: vec![([none, whole], false), ([whole, end], true)] }
             }
         }
     }
@@ -338,7 +347,7 @@ impl<'k> Parts<'k> {
             }
         });
         let (first_head, heads) = self.column_heads();
-        let [first, .., end] = tiles.ends;
+        let (first, end) = tiles.bounds();
         b.for_carry(0, heads, 1, self.ring.start(b), |head, cursor| {
             let head = first_head + head;
             b.for_carry(first, end, 1, cursor, |tile, cursor| {
@@ -413,11 +422,8 @@ impl<'k> Parts<'k> {
         };
         let (_, heads) = self.column_heads();
         let state = b.for_carry(0, heads, 1, state, |_, state| {
-            let ends = tiles.ends.windows(2).zip([true, false, true]);
-            ends.fold(state, |state, (ends, masked)| {
-                b.for_carry(ends[0], ends[1], 1, state, |tile, state| {
-                    consumer.step(tile, masked, state)
-                })
+            tiles.ranges.iter().fold(state, |state, &([first, end], masked)| {
+                b.for_carry(first, end, 1, state, |tile, state| consumer.step(tile, masked, state))
             })
         });
         let to = |map| Destination {
@@ -505,10 +511,7 @@ impl<'k> Consumer<'_, 'k> {
             sums.push(done);
             retired.extend(freed);
         }
-        if spec.of == Of::KeysAndValues {
-            // All lanes have read the statistics.
-            b.warp_sync();
-        }
+        // The statistics are operands of a wgmma that has ended, so all lanes have read them.
         release(b, &ring, retired);
         State { scores, slopes, sums, cursor: ring.advance(cursor) }
     }
