@@ -72,7 +72,8 @@ def main():
     warnings.filterwarnings("ignore", category=UserWarning)
     print(f"torch {torch.__version__}, cuDNN {torch.backends.cudnn.version()}, {torch.cuda.get_device_name()}")
     ratios = {}
-    for line in sys.stdin:
+    # All lines first: the GPU is the test's own until it has ended.
+    for line in sys.stdin.readlines():
         found = LINE.search(line)
         if not found:
             print(line, end="")
