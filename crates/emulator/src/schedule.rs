@@ -315,6 +315,10 @@ mod tests {
             });
             assert!(late, "{schedule}");
         }
+        // A late store becomes visible even if others always have something to do.
+        let mut late = Scheduler::new(&Schedule::stores_late(1));
+        let is_late = |choice| if choice == 2 { Actor::LateStore } else { Actor::Other };
+        assert!((0..10_000).any(|_| late.choose(of(1, 2), is_late) == 2));
     }
 
     #[test]

@@ -28,8 +28,8 @@ fn error_of_sum(products: usize, size: f64) -> f64 {
 }
 
 #[test]
-fn dual_gemms_are_as_fast_as_two_products() {
-    let Some(device) = device("dual_gemms_are_as_fast_as_two_products") else { return };
+fn dual_gemms_beside_two_products() {
+    let Some(device) = device("dual_gemms_beside_two_products") else { return };
     let stream = Stream::new(&device).unwrap();
     let mut random = Random::new(1);
     let [tokens, hidden, model] = [4096usize, 14336, 4096];

@@ -1,6 +1,9 @@
 //! The names of `persistent_gemm::program`, with an [`Emulation`] that is a GPU. A listing that is
 //! compiled with this module in place of the other one launches its kernels there.
 
+#[path = "../../../gemm/tests/hw/device.rs"]
+mod device;
+
 use std::marker::PhantomData;
 use std::path::Path;
 use std::time::Duration;
@@ -10,6 +13,8 @@ use persistent_gemm::driver::{Device, Stream};
 use persistent_gemm::language::Argument;
 pub use persistent_gemm::program::*;
 use persistent_gemm::{Error, Result};
+
+use device::device;
 
 /// The variable with the folder in which the emulated device looks for kernels.
 pub const KERNELS: &str = "PGEMM_EMULATED_KERNELS";
@@ -21,12 +26,8 @@ const LIMIT: Duration = Duration::from_secs(20);
 /// Runs the program of a listing, if there is a GPU.
 #[track_caller]
 pub fn launch(listing: &str, program: fn() -> Result<()>) {
-    match Device::new(0) {
-        Ok(_) => program().unwrap_or_else(|error| panic!("{listing}: {error}")),
-        Err(error) if std::env::var_os(REQUIRE_GPU).is_some_and(|value| value == "1") => {
-            panic!("{listing} needs a Hopper GPU: {error}")
-        }
-        Err(error) => eprintln!("SKIPPED: {listing}: {error}"),
+    if device(listing).is_some() {
+        program().unwrap_or_else(|error| panic!("{listing}: {error}"));
     }
 }
 

@@ -193,19 +193,30 @@ fn global_memory_needs_a_barrier_too() {
     }
 }
 
+/// The shared memory of two warps, of which the first stores for the second.
+struct Handover<'k> {
+    words: Val<'k, ty::Smem>,
+    /// An mbarrier with one arrival.
+    stored: Val<'k, ty::Smem>,
+    thread: Val<'k, ty::U32>,
+    warp: Val<'k, ty::U32>,
+}
+
+fn handover(body: impl for<'k> FnOnce(&'k KernelBuilder, Handover<'k>)) -> Kernel {
+    kernel(|b, words, thread| {
+        let stored = SmemRequest::whole(8, 8);
+        let stored = b.smem_address(b.region("stored", RegionKind::Mbarrier, stored));
+        b.if_(thread.eq(0), || stored.mbarrier_init(1));
+        b.sync_cta();
+        body(b, Handover { words, stored, thread, warp: b.special(Special::Warp) });
+    })
+}
+
 /// One lane tells another warp that all lanes have stored.
 #[test]
 fn a_lane_speaks_for_others_after_a_barrier() {
     for sync in [false, true] {
-        let kernel = role(|b| {
-            b.param::<ty::U64>("output");
-            let kind = RegionKind::Data(Element::F32);
-            let words = b.smem_address(b.region("words", kind, SmemRequest::whole(128, 16)));
-            let stored =
-                b.smem_address(b.region("stored", RegionKind::Mbarrier, SmemRequest::whole(8, 8)));
-            let (thread, warp) = (b.special(Special::Thread), b.special(Special::Warp));
-            b.if_(thread.eq(0), || stored.mbarrier_init(1));
-            b.sync_cta();
+        let kernel = handover(|b, Handover { words, stored, thread, warp }| {
             b.if_(warp.eq(0), || {
                 b.scope("first", || b.store_shared(words.offset(thread * 4), [thread]));
                 if sync {
@@ -230,15 +241,7 @@ fn a_lane_speaks_for_others_after_a_barrier() {
 /// What a lane stored alone, it passes on alone.
 #[test]
 fn a_lane_speaks_for_itself() {
-    let kernel = role(|b| {
-        b.param::<ty::U64>("output");
-        let kind = RegionKind::Data(Element::F32);
-        let words = b.smem_address(b.region("words", kind, SmemRequest::whole(256, 16)));
-        let stored =
-            b.smem_address(b.region("stored", RegionKind::Mbarrier, SmemRequest::whole(8, 8)));
-        let (thread, warp) = (b.special(Special::Thread), b.special(Special::Warp));
-        b.if_(thread.eq(0), || stored.mbarrier_init(1));
-        b.sync_cta();
+    let kernel = handover(|b, Handover { words, stored, thread, warp }| {
         b.if_(warp.eq(0), || {
             b.store_shared(words.offset(thread * 4), [thread]);
             b.if_(thread.eq(0), || {
@@ -258,15 +261,7 @@ fn a_lane_speaks_for_itself() {
 #[test]
 fn a_lane_acquires_for_others_by_a_barrier() {
     for (waits, sync) in [(1, false), (1, true), (2, false), (32, false)] {
-        let kernel = role(|b| {
-            b.param::<ty::U64>("output");
-            let kind = RegionKind::Data(Element::F32);
-            let words = b.smem_address(b.region("words", kind, SmemRequest::whole(128, 16)));
-            let stored =
-                b.smem_address(b.region("stored", RegionKind::Mbarrier, SmemRequest::whole(8, 8)));
-            let (thread, warp) = (b.special(Special::Thread), b.special(Special::Warp));
-            b.if_(thread.eq(0), || stored.mbarrier_init(1));
-            b.sync_cta();
+        let kernel = handover(|b, Handover { words, stored, thread, warp }| {
             b.if_(warp.eq(0), || {
                 b.scope("first", || b.store_shared(words.offset(thread * 4), [thread]));
                 b.warp_sync();

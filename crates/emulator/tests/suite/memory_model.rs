@@ -1,12 +1,14 @@
 //! Ordering through global memory, and between lanes and proxies.
 
-use pgemm_emulator::{Memory, Options, ReportKind, Schedule};
+use pgemm_emulator::{Checks, Memory, Options, Permission, ReportKind, Schedule};
 use pgemm_ir::{
     Access, Argument, CompareOp, Element, Kernel, Op, Order, ProxyFence, Scope, Space, Special,
-    SwizzleMode, Type,
+    SwizzleMode, Type, ty,
 };
 
-use crate::kernel::{Writer, access, fails, fails_with, matrix, ordered, passes, run_with, words};
+use crate::kernel::{
+    Writer, access, fails, fails_with, matrix, ordered, passes, role, run_with, words,
+};
 
 /// CTA 0 writes data and raises a flag, CTA 1 polls the flag and reads.
 fn message(write_flag: &[Op], read_flag: Access, after: Option<Op>) -> Kernel {
@@ -250,5 +252,44 @@ fn without_a_barrier_tma_races_with_other_warps() {
             matches!(report.kind, ReportKind::Race | ReportKind::UninitialisedRead),
             "{report}"
         );
+    }
+}
+
+/// A warp looks at a flag, and at once again. Another one raises it after many steps of its own.
+/// Only where it does so between the two looks does the second one need its acquire.
+#[test]
+fn a_second_look_needs_its_acquire() {
+    let kernel = |order| {
+        role(|b| {
+            let output = b.param::<ty::U64>("output");
+            let (thread, flag) = (b.special(Special::Thread), output.byte_offset(4));
+            b.if_(thread.eq(0), || {
+                let [first, second] =
+                    [(); 2].map(|()| b.load_ordered::<ty::U32>(flag, order, Scope::Gpu));
+                b.if_(first.eq(0) & second.ne(0), || {
+                    b.scope("reads", || b.load_global::<ty::U32, 1>(output));
+                });
+            });
+            b.if_(thread.eq(32), || {
+                b.scope("stores", || b.store_global(output, [thread]));
+                for step in 2..40 {
+                    let other = output.byte_offset(step * 4);
+                    b.store_ordered(other, thread, Order::Relaxed, Scope::Gpu);
+                }
+                b.store_ordered(flag, thread, Order::Release, Scope::Gpu);
+            });
+        })
+    };
+    let run = |order, schedule| {
+        let mut memory = Memory::new();
+        let output = memory.upload("output", &[0; 160], Permission::ReadWrite);
+        let options = Options { schedule, checks: Checks::all(), ..Options::default() };
+        run_with(&kernel(order), 1, vec![Argument::U64(output)], &mut memory, options)
+    };
+    assert!(run(Order::Relaxed, Schedule::round_robin()).is_ok());
+    for seed in 0..8 {
+        let report = run(Order::Relaxed, Schedule::loads_early(seed)).unwrap_err();
+        assert_eq!(report.kind, ReportKind::Race, "{report}");
+        run(Order::Acquire, Schedule::loads_early(seed)).unwrap();
     }
 }

@@ -142,7 +142,7 @@ fn place_of_statistics<'k>(
 }
 
 impl Gradients {
-    /// Tiles for an H200.
+    /// Tiles that fit registers and shared memory. No others were measured.
     pub fn new(of: Of, head_dim: u32, causal: bool) -> Gradients {
         let (columns, stages) = match (of, head_dim) {
             (Of::KeysAndValues, 64) => (64, 4),

@@ -1,30 +1,20 @@
 //! What the tests on a GPU share.
 
+#[path = "../../../gemm/tests/hw/device.rs"]
+mod device;
+
 use std::time::Duration;
 
 use bytemuck::Pod;
-use persistent_gemm::driver::{Device, Event, Stream, Timing};
+use persistent_gemm::driver::{Event, Stream, Timing};
 use persistent_gemm::program::DeviceArray;
+
+pub use device::device;
 
 /// Launches that are timed together.
 const LAUNCHES: u32 = 10;
 /// How long a test waits for its launches.
 pub const LIMIT: Duration = Duration::from_secs(20);
-
-/// The GPU. Without a Hopper GPU a test says `SKIPPED` and passes; with `PGEMM_REQUIRE_GPU=1` that
-/// is a failure.
-pub fn device(test: &str) -> Option<Device> {
-    match Device::new(0) {
-        Ok(device) => Some(device),
-        Err(error) if std::env::var_os("PGEMM_REQUIRE_GPU").is_some_and(|value| value == "1") => {
-            panic!("{test} needs a Hopper GPU: {error}")
-        }
-        Err(error) => {
-            eprintln!("SKIPPED: {test}: {error}");
-            None
-        }
-    }
-}
 
 /// An array whose bytes are all ones, which is NaN in floats, so that elements that a kernel does
 /// not write are noticed.

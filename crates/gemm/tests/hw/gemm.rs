@@ -13,7 +13,8 @@ use pgemm_ir::OperandMajor;
 use pgemm_kernels::{OutputMajor, Spec, catalogue};
 
 use crate::check::{Fill, check};
-use crate::device::{device, shard};
+use crate::device::device;
+use crate::shard::shard;
 
 /// Multiply-adds in binary32 in the order of k, bit for bit, whichever kernel computes them, as
 /// long as tiles are whole.

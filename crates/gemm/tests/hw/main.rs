@@ -44,6 +44,7 @@ mod products;
 mod resident;
 mod run;
 mod scale;
+mod shard;
 #[path = "../common/specials/mod.rs"]
 mod special_values;
 mod specials;
