@@ -6,7 +6,8 @@ use std::thread;
 use persistent_gemm::host::Executor;
 use pgemm_bench::{Case, CaseSize};
 
-use crate::device::{device, shard};
+use crate::device::device;
+use crate::shard::shard;
 
 /// The number that exists.
 const CASES: u64 = 2400;

@@ -8,4 +8,6 @@ mod cases;
 #[path = "../../../gemm/tests/hw/device.rs"]
 mod device;
 mod roofline;
+#[path = "../../../gemm/tests/hw/shard.rs"]
+mod shard;
 mod sums;
