@@ -148,6 +148,9 @@ pub struct Check {
     /// Which ones: the number of the first kernel, modulo N.
     #[arg(long, default_value_t = 0)]
     seed: usize,
+    /// Write the new hashes of kernels that are generated differently and assemble cleanly.
+    #[arg(long)]
+    update: bool,
     /// The list.
     #[arg(long, default_value = "crates/cubins/shipped.txt")]
     list: PathBuf,
@@ -369,36 +372,75 @@ fn is_of_linear_layers(name: &str) -> bool {
     name.parse().is_ok_and(is_of_layers)
 }
 
+/// What `check` found of a kernel.
+enum Finding {
+    Fine,
+    /// It is generated differently now, and assembles cleanly: the digits of its PTX.
+    Changed(String),
+    Spoilt(String),
+}
+
 fn check(args: &Check) -> Result<Verdict, Failure> {
     let ptxas = Ptxas::find()?;
     let every = args.every.max(1);
-    let numbered: Vec<_> = read(&args.list)?.into_iter().enumerate().collect();
+    let mut list = read(&args.list)?;
+    let numbered: Vec<_> = list.iter().enumerate().collect();
     let is_assembled = |number: usize| number % every == args.seed % every;
     let progress = output::progress(numbered.len());
     let findings = in_parallel(&numbered, |(number, (name, digits))| {
         progress.inc(1);
         let ptx = ptx(name)?;
-        if pgemm_cubins::digits(&ptx) != *digits {
-            return Ok(Some(stale(name).to_string()));
-        }
-        if !is_assembled(*number) {
-            return Ok(None);
+        let new = pgemm_cubins::digits(&ptx);
+        let is_same = new == *digits;
+        if is_same && !is_assembled(*number) {
+            return Ok(Finding::Fine);
         }
         let report = ptxas.assemble(&ptx)?;
-        Ok((!report.is_clean()).then(|| format!("{name}: {}", report.findings().join(", "))))
+        Ok(match report.is_clean() {
+            false => Finding::Spoilt(format!("{name}: {}", report.findings().join(", "))),
+            true if is_same => Finding::Fine,
+            true => Finding::Changed(new),
+        })
     })?;
     progress.finish_and_clear();
-    let findings: Vec<String> = findings.into_iter().flatten().collect();
-    for finding in &findings {
-        output::note(finding);
+    let (mut changed, mut wrong) = (0, 0);
+    for ((name, digits), finding) in list.iter_mut().zip(findings) {
+        match finding {
+            Finding::Fine => {}
+            Finding::Changed(new) if args.update => {
+                *digits = new;
+                changed += 1;
+            }
+            Finding::Changed(_) => {
+                output::note(stale(name));
+                wrong += 1;
+            }
+            Finding::Spoilt(finding) => {
+                output::note(finding);
+                wrong += 1;
+            }
+        }
     }
-    let assembled = (0..numbered.len()).filter(|number| is_assembled(*number)).count();
+    if changed > 0 {
+        update(&args.list, &list)?;
+        output::note(format_args!("{changed} new hashes in {}", args.list.display()));
+    }
+    let assembled = (0..list.len()).filter(|number| is_assembled(*number)).count();
     output::note(format_args!(
-        "{} kernels, {assembled} of them assembled, {} findings",
-        numbered.len(),
-        findings.len()
+        "{} kernels, {assembled} of them assembled, {wrong} findings",
+        list.len()
     ));
-    Ok(if findings.is_empty() { Verdict::Fine } else { Verdict::Wrong })
+    Ok(if wrong == 0 { Verdict::Fine } else { Verdict::Wrong })
+}
+
+/// Writes a list anew, with the comments that it has.
+fn update(path: &Path, list: &[(String, String)]) -> Result<(), Failure> {
+    let old =
+        fs::read_to_string(path).map_err(|source| Error::Io { path: path.to_owned(), source })?;
+    let comments = old.lines().filter(|line| line.starts_with('#')).map(str::to_owned);
+    let rows = list.iter().map(|(name, digits)| format!("{name} {digits}"));
+    let lines: Vec<String> = comments.chain(rows).collect();
+    write(path, (lines.join("\n") + "\n").as_bytes())
 }
 
 /// The PTX of the kernel with this name.
@@ -413,7 +455,7 @@ pub fn ptx(name: &str) -> Result<String, Failure> {
 fn stale(name: &str) -> Failure {
     format!(
         "the list of shipped kernels is out of date: {name} is generated differently now. \
-         `pgemm cubins choose` writes it anew"
+         `pgemm cubins check --update` writes its new hash, and `pgemm cubins choose` the list anew"
     )
     .into()
 }

@@ -285,6 +285,13 @@ impl<'k> Batch<'k, '_> {
         self.issue(block, ASource::Registers, operands, accumulate.into_val(self.builder));
     }
 
+    /// Lets later MMAs of the batch read registers that were written since it began. The fence at
+    /// the begin of the batch covers those that were written before.
+    #[track_caller]
+    pub fn fence(&self) {
+        self.builder.effect(Op::WgmmaFence, vec![]);
+    }
+
     #[track_caller]
     fn issue(
         &self,

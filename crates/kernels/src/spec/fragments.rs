@@ -6,22 +6,16 @@ use super::Spec;
 /// Depth of an MMA on tf32. All operands that wgmma reads from registers here are tf32.
 pub(crate) const FRAGMENT_DEPTH: u32 = 8;
 
+/// Parts of a stage whose fragments are loaded one after the other.
+pub(crate) const FRAGMENT_PARTS: usize = 2;
+
 /// Registers per thread of a fragment of 64 rows, which has 4 elements per thread.
 const FRAGMENT_REGISTERS: u32 = 4;
 
 impl Spec {
-    /// Number of parts of a stage, at least two. The registers of one part are written while the
-    /// MMAs of the previous part read theirs.
-    pub(crate) fn fragment_parts(&self) -> u32 {
-        // MMAs of each block of 64 rows in a part. There are enough that they take longer than the
-        // loads of the next part's fragments.
-        let steps = if self.blocks() == 1 && self.tile.n <= 64 { 4 } else { 2 };
-        (self.tile.k / FRAGMENT_DEPTH / steps).max(2)
-    }
-
-    /// Registers per thread that hold fragments of A. They hold two parts.
+    /// Registers per thread that hold fragments of A. Those of one part are written while the MMAs
+    /// of the other part read theirs.
     pub(super) fn fragment_registers(&self) -> u32 {
-        let steps = self.tile.k / FRAGMENT_DEPTH / self.fragment_parts();
-        2 * FRAGMENT_REGISTERS * self.blocks() * steps
+        FRAGMENT_REGISTERS * self.blocks() * self.tile.k / FRAGMENT_DEPTH
     }
 }

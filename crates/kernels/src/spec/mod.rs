@@ -15,7 +15,7 @@ use pgemm_ir::{Argument, Element, OperandMajor, TensorMapSpec, WARPGROUP_WARPS};
 use serde::{Deserialize, Serialize};
 
 pub use self::error::SpecError;
-pub(crate) use self::fragments::FRAGMENT_DEPTH;
+pub(crate) use self::fragments::{FRAGMENT_DEPTH, FRAGMENT_PARTS};
 pub use self::mainloop::{
     DirectSpec, DmmaSpec, FfmaSpec, Loader, MainloopSpec, Schedule, Summation, Terms, ThreadTile,
     Warps, WgmmaSpec,

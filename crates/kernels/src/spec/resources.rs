@@ -386,10 +386,11 @@ impl Spec {
         let ahead = if turn_stages == 1 { sums } else { 0 };
         let turn_stages = if needed + set + ahead <= consumer { turn_stages } else { 0 };
         let accumulators = accumulators + if turn_stages == 0 { 0 } else { set };
-        // Half of an SM's registers cannot hold both another worker's sums and fragments of A, and
-        // all of them not always both these sums and a second set of accumulators.
+        // Registers cannot always hold both another worker's sums and fragments of A or a second set
+        // of accumulators.
         let needed = accumulators + fragments + other;
-        let has_room = !(is_half_sm || turn_stages > 1) || needed + sums <= consumer;
+        let is_tight = is_half_sm || turn_stages > 1 || fragments > 0;
+        let has_room = !is_tight || needed + sums <= consumer;
         let can_look_ahead = self.accumulator_sets() == 1 && sums <= SUMS_LOOKED_AHEAD && has_room;
         let mut registers = RegisterUse {
             accumulators,

@@ -398,6 +398,14 @@ fn a_tile_without_a_register_to_spare_is_in_no_cluster() {
     }
 }
 
+/// Fragments of A for four blocks of rows of a deep stage leave no register for sums.
+#[test]
+fn a_stage_whose_fragments_take_all_registers_is_refused() {
+    let spec = spec("tf32-mk-f32-256x8x64-s2-w1-c1x1");
+    let SpecError::Registers { advice, .. } = spec.validate().unwrap_err() else { panic!() };
+    assert_eq!(advice, "use a tile_k below 64, which takes fewer of them");
+}
+
 /// Draws of CI that the assembler spilled: the rule refuses them since.
 #[test]
 fn f64_tiles_that_were_spilled_are_refused() {

@@ -300,19 +300,19 @@ impl Spec {
             let accumulators = blocks * self.tile.n / columns_per_register;
             let needed = accumulators + others;
             if needed > available {
-                let most = (available - others) * columns_per_register / blocks;
                 let step = self.column_step();
+                let left = available.saturating_sub(others);
+                let advice = match left * columns_per_register / blocks / step * step {
+                    0 => format!("use a tile_k below {}, which takes fewer of them", self.tile.k),
+                    most => format!("the nearest tile that fits is {}x{most}", self.tile.m),
+                };
                 return Err(SpecError::Registers {
                     tile: self.tile,
                     warps: wgmma.warpgroups * 4,
                     accumulators,
                     needed,
                     available,
-                    advice: format!(
-                        "the nearest tile that fits is {}x{}",
-                        self.tile.m,
-                        most / step * step
-                    ),
+                    advice,
                 });
             }
         }

@@ -1,5 +1,6 @@
 //! The mainloop of consumers that load A to registers, from which wgmma reads it. A stage is
-//! multiplied in parts. While the MMAs of one part run, the fragments of the next part are loaded.
+//! multiplied in two parts. While the MMAs of one part run, the fragments of the next part are
+//! loaded.
 
 use pgemm_cute::CuteError;
 use pgemm_ir::{
@@ -12,14 +13,21 @@ use crate::compute::AtomicSum;
 use crate::coordinates::Segment;
 use crate::layout::SwizzledOffset;
 use crate::mainloop::{Mainloop, each_stage};
-use crate::spec::{FRAGMENT_DEPTH, Spec};
+use crate::spec::{FRAGMENT_DEPTH, FRAGMENT_PARTS, Spec};
 use crate::tiles::operand::OperandTile;
 
 /// The places from which a thread loads the fragments of a stage.
 pub(super) struct RegisterReader {
     reader: FragmentReader,
-    /// The two loads of each fragment, indexed by part, step of the part and block of 64 rows.
-    loads: Vec<Vec<Vec<[SwizzledOffset; 2]>>>,
+    parts: [Part; FRAGMENT_PARTS],
+}
+
+/// A part of a stage.
+struct Part {
+    /// The MMA of the stage along K with which the part begins.
+    first_step: usize,
+    /// The two loads of each fragment, indexed by step of the part and block of 64 rows.
+    loads: Vec<Vec<[SwizzledOffset; 2]>>,
 }
 
 impl RegisterReader {
@@ -27,10 +35,14 @@ impl RegisterReader {
         let reader = FragmentReader::new(tile)?;
         let depths: Vec<u32> = (0..spec.tile.k).step_by(FRAGMENT_DEPTH as usize).collect();
         let of_step = |&k: &u32| (0..spec.blocks()).map(|block| reader.loads(block, k)).collect();
-        let of_part = |depths: &[u32]| depths.iter().map(of_step).collect();
-        let steps = depths.len() / spec.fragment_parts() as usize;
-        let loads = depths.chunks(steps).map(of_part).collect::<Result<_, CuteError>>()?;
-        Ok(RegisterReader { reader, loads })
+        let of_part = |part: usize| -> Result<Part, CuteError> {
+            let steps = depths.len() / FRAGMENT_PARTS;
+            let first_step = part * steps;
+            let depths = &depths[first_step..][..steps];
+            Ok(Part { first_step, loads: depths.iter().map(of_step).collect::<Result<_, _>>()? })
+        };
+        let parts = [of_part(0)?, of_part(1)?];
+        Ok(RegisterReader { reader, parts })
     }
 }
 
@@ -51,10 +63,10 @@ impl<'k, S: AtomicSum> WgmmaMainloop<'k, S> {
         let first = reader.reader.first(thread) + part * self.part_bytes;
         let mut pending = b.accumulators(self.atom, self.blocks).start();
         let slot = ring.wait_full(b, cursor);
-        self.multiply_stage(reader, first, &mut pending, slot, true);
+        self.multiply_first_stage(reader, first, &mut pending, slot);
         let stage = |(mut pending, cursor)| {
             let slot = ring.wait_full(b, cursor);
-            self.multiply_stage(reader, first, &mut pending, slot, false);
+            self.multiply_stage(reader, first, &mut pending, slot);
             (pending, ring.advance(cursor))
         };
         let at = (pending, ring.advance(cursor));
@@ -67,59 +79,83 @@ impl<'k, S: AtomicSum> WgmmaMainloop<'k, S> {
         (Sums::Accumulators(accumulators), cursor, found)
     }
 
-    /// Issues the parts of a stage. On return all parts but the last have retired. The last part
-    /// holds the stage, which is free once this part retires, since all of A is in registers by
-    /// then.
+    /// Multiplies the first stage. Both its parts are one batch, which holds the stage.
+    fn multiply_first_stage(
+        &self,
+        reader: &RegisterReader,
+        first: Val<'k, ty::U32>,
+        pending: &mut Pending<ReadSlot<'k>>,
+        slot: ReadSlot<'k>,
+    ) {
+        let stage = slot.stage();
+        let b_operand = self.b_operand_of(stage);
+        let [start, end] = &reader.parts;
+        let fragments = self.load_fragments(start, first, stage);
+        pending.issue(self.b, slot, |batch| {
+            self.multiply_part(batch, start, fragments, b_operand, false);
+            let fragments = self.load_fragments(end, first, stage);
+            batch.fence();
+            self.multiply_part(batch, end, fragments, b_operand, true);
+        });
+    }
+
+    /// Multiplies a later stage. On return only the second part is in flight. It holds the stage,
+    /// which is free once this part retires, since all of A is in registers by then.
     fn multiply_stage(
         &self,
         reader: &RegisterReader,
         first: Val<'k, ty::U32>,
         pending: &mut Pending<ReadSlot<'k>>,
         slot: ReadSlot<'k>,
-        is_first: bool,
     ) {
         let b = self.b;
-        let (stage, parts) = (slot.stage(), reader.loads.len());
-        let [_, right] = self.products[0];
-        let b_operand =
-            b.descriptor(self.operands().stage(right, stage), self.b_operand.descriptor);
-        let mut slot = Some(slot);
-        let mut at = 0;
-        for part in 0..parts {
-            let fragments = self.load_fragments(&reader.loads[part], first, stage);
-            let issue = |batch: &Batch<'k, '_>| {
-                for fragments in fragments {
-                    for (block, fragment) in fragments.into_iter().enumerate() {
-                        let b_operand = b_operand.advance(self.b_operand.offsets[0][at]);
-                        batch.mma_of_registers(block, fragment, b_operand, !is_first || at > 0);
-                    }
-                    at += 1;
-                }
-            };
-            slot = match slot {
-                Some(slot) if part + 1 < parts => {
-                    pending.issue_borrowing(b, &slot, issue);
-                    Some(slot)
-                }
-                Some(slot) => {
-                    pending.issue(b, slot, issue);
-                    None
-                }
-                None => None,
-            };
-            if is_first && part == 0 {
-                continue;
-            }
+        let stage = slot.stage();
+        let b_operand = self.b_operand_of(stage);
+        let [start, end] = &reader.parts;
+        let retire = |pending: &mut Pending<ReadSlot<'k>>| {
             for retired in pending.wait_until(b, 1) {
                 self.operands().release(retired);
             }
+        };
+        let fragments = self.load_fragments(start, first, stage);
+        pending.issue_borrowing(b, &slot, |batch| {
+            self.multiply_part(batch, start, fragments, b_operand, true);
+        });
+        retire(pending);
+        let fragments = self.load_fragments(end, first, stage);
+        pending.issue(b, slot, |batch| {
+            self.multiply_part(batch, end, fragments, b_operand, true);
+        });
+        retire(pending);
+    }
+
+    fn multiply_part(
+        &self,
+        batch: &Batch<'k, '_>,
+        part: &Part,
+        fragments: Vec<Vec<FragmentOfA<'k>>>,
+        b_operand: Val<'k, ty::Descriptor>,
+        accumulate: bool,
+    ) {
+        for (step, fragments) in fragments.into_iter().enumerate() {
+            for (block, fragment) in fragments.into_iter().enumerate() {
+                let offset = self.b_operand.offsets[0][part.first_step + step];
+                let b_operand = b_operand.advance(offset);
+                batch.mma_of_registers(block, fragment, b_operand, accumulate || step > 0);
+            }
         }
+    }
+
+    /// The start of B in a stage.
+    fn b_operand_of(&self, stage: Val<'k, ty::U32>) -> Val<'k, ty::Descriptor> {
+        let [_, right] = self.products[0];
+        self.b.descriptor(self.operands().stage(right, stage), self.b_operand.descriptor)
     }
 
     /// The fragments of a part, by step and block of 64 rows.
     fn load_fragments(
         &self,
-        loads: &[Vec<[SwizzledOffset; 2]>],
+        part: &Part,
         first: Val<'k, ty::U32>,
         stage: Val<'k, ty::U32>,
     ) -> Vec<Vec<FragmentOfA<'k>>> {
@@ -131,6 +167,6 @@ impl<'k, S: AtomicSum> WgmmaMainloop<'k, S> {
                 loads.map(|load| self.b.load_shared::<ty::B32, 2>(region.offset(load.plus(start))));
             FragmentOfA::new([a0, a1, a2, a3])
         };
-        loads.iter().map(|blocks| blocks.iter().map(fragment).collect()).collect()
+        part.loads.iter().map(|blocks| blocks.iter().map(fragment).collect()).collect()
     }
 }
