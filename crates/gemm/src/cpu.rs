@@ -2,11 +2,11 @@
 //! their sums are exact, as f64 is; multiplied by the `gemm` crate on all threads.
 
 use pgemm_ir::Element;
-use pgemm_kernels::Product;
+use pgemm_kernels::{Arithmetic, Epilogue, Product};
 use pgemm_plan::{Major, PlanError, Problem};
 use rayon::prelude::*;
 
-use crate::epilogue::AppliedEpilogue;
+use crate::epilogue::{AppliedEpilogue, Numbers, RowInput};
 pub use crate::error::CpuError;
 use crate::matrix::HostMatrix;
 use crate::matrix::convert::with_scalar;
@@ -43,11 +43,13 @@ pub fn run(
     c: Option<&HostMatrix>,
     d: &mut HostMatrix,
 ) -> Result<(), CpuError> {
-    run_applied(problem, &AppliedEpilogue::default(), a, b, c, d)
+    problem.validate()?;
+    let applied = AppliedEpilogue::new(problem, Epilogue::NONE, None, d.dtype())?;
+    run_applied(problem, &applied, a, b, c, d)
 }
 
-/// Like [`run`], with an epilogue: the bias is added in the type of the sums, and activations are
-/// computed in binary64.
+/// Like [`run`], with an epilogue. It is computed in the type of the sums, and activations in
+/// binary64. Sums of integers become binary32 before it, or wrap with it if D is of s32.
 ///
 /// # Errors
 /// The same as for [`run`].
@@ -89,53 +91,60 @@ pub(crate) fn run_applied(
         }
     }
 
-    if d.dtype() == Element::S32 {
-        let [alpha, beta] = problem.integer_scalars()?;
-        blocks(problem, applied, a, b, c, d, |sum: f64, addend| {
+    match (d.dtype(), input) {
+        (Element::S32, _) => {
+            problem.integer_scalars()?;
             // Sums stay below 2^53, so they and their lower 32 bits are exact.
-            let product = alpha.wrapping_mul(sum as i64 as i32);
-            let addend = addend.map_or(0, |addend| beta.wrapping_mul(addend as i32));
-            f64::from(product.wrapping_add(addend))
-        });
-        return Ok(());
+            let numbers = Conversions::<f64, i32> {
+                read: |value| value as i64 as i32,
+                factor: |value| value as i32,
+                write: f64::from,
+            };
+            blocks(problem, applied, (a, b, c), d, Numbers::<i32>::NEW, &numbers);
+        }
+        (Element::F64, _) => {
+            let same = |value: f64| value;
+            let numbers = Conversions { read: same, factor: same, write: same };
+            blocks(problem, applied, (a, b, c), d, Numbers::<f64>::NEW, &numbers);
+        }
+        (_, Element::S8 | Element::U8) => {
+            problem.single_scalars()?;
+            // Sums are exact, as above, before they wrap; and each binary32 is a binary64.
+            let numbers = Conversions::<f64, f32> {
+                read: |sum| sum as i64 as i32 as f32,
+                factor: |value| value as f32,
+                write: f64::from,
+            };
+            blocks(problem, applied, (a, b, c), d, Numbers::<f32>::NEW, &numbers);
+        }
+        _ => {
+            problem.single_scalars()?;
+            let same = |value: f32| value;
+            let numbers = Conversions { read: same, factor: |value| value as f32, write: same };
+            blocks(problem, applied, (a, b, c), d, Numbers::<f32>::NEW, &numbers);
+        }
     }
-    // With k = 0 the product is 0 for every alpha, infinities included.
-    let problem = &problem.with_alpha(if problem.k == 0 { 0.0 } else { problem.alpha });
-    if d.dtype() == Element::F64 {
-        let Problem { alpha, beta, .. } = *problem;
-        blocks(problem, applied, a, b, c, d, |sum: f64, addend| match addend {
-            Some(addend) => alpha * sum + beta * addend,
-            None => alpha * sum,
-        });
-        return Ok(());
-    }
-    let [alpha, beta] = problem.single_scalars()?;
-    if matches!(input, Element::S8 | Element::U8) {
-        blocks(problem, applied, a, b, c, d, |sum: f64, addend| {
-            // Exact, as above, before it wraps; and each binary32 is a binary64.
-            let scaled = alpha * (sum as i64 as i32 as f32);
-            f64::from(addend.map_or(scaled, |addend| scaled + beta * addend as f32))
-        });
-        return Ok(());
-    }
-    blocks(problem, applied, a, b, c, d, |sum: f32, addend| match addend {
-        Some(addend) => alpha * sum + beta * addend,
-        None if alpha == 1.0 => sum,
-        None => alpha * sum,
-    });
     Ok(())
 }
 
-/// Computes D block by block: `scale` combines each sum of products with the element of C, and the
-/// epilogue follows.
-fn blocks<T: WorkingElement>(
+/// How the numbers of an epilogue follow from sums, which are added up as `T`.
+struct Conversions<T, V> {
+    /// A sum, or an element of C.
+    read: fn(T) -> V,
+    /// A number of the launch, or an element of a vector.
+    factor: fn(f64) -> V,
+    /// A result.
+    write: fn(V) -> T,
+}
+
+/// Computes D block by block: the sums of products, and the epilogue of each row.
+fn blocks<T: WorkingElement, A: Arithmetic<Value: Send + Sync> + Sync>(
     problem: &Problem,
     applied: &AppliedEpilogue,
-    a: &HostMatrix,
-    b: &HostMatrix,
-    c: Option<&HostMatrix>,
+    (a, b, c): (&HostMatrix, &HostMatrix, Option<&HostMatrix>),
     d: &mut HostMatrix,
-    scale: impl Fn(T, Option<T>) -> T + Sync,
+    arithmetic: A,
+    numbers: &Conversions<T, A::Value>,
 ) {
     let (m, n, k) = (problem.m, problem.n, problem.k);
     let (mut a_panel, mut b_panel, mut c_panel) = (Panel::new(), Panel::new(), Panel::<T>::new());
@@ -154,24 +163,25 @@ fn blocks<T: WorkingElement>(
             }
             if let Some(c) = c {
                 c_panel.read(c, rows.clone(), columns.clone());
-                let addends = c_panel.values().par_chunks(columns.len());
-                sums.par_chunks_mut(columns.len()).zip(addends).for_each(|(sums, addends)| {
-                    for (sum, addend) in sums.iter_mut().zip(addends) {
-                        *sum = scale(*sum, Some(*addend));
+            }
+            let width = columns.len();
+            sums.par_chunks_mut(width).enumerate().for_each(|(line, sums)| {
+                let place = (rows.start + line, columns.clone());
+                let results = applied.evaluate(&arithmetic, place, |input| {
+                    let read = |values: &[T]| values.iter().map(|x| (numbers.read)(*x)).collect();
+                    match input {
+                        RowInput::Same(value) => vec![(numbers.factor)(value); width],
+                        RowInput::Each(values) => {
+                            values.iter().map(|value| (numbers.factor)(*value)).collect()
+                        }
+                        RowInput::Sums => read(sums),
+                        RowInput::C => read(&c_panel.values()[line * width..][..width]),
                     }
                 });
-            } else {
-                sums.par_iter_mut().for_each(|sum| *sum = scale(*sum, None));
-            }
-            if !applied.is_none() {
-                sums.par_chunks_mut(columns.len()).zip(rows).for_each(|(sums, row)| {
-                    for (sum, column) in sums.iter_mut().zip(columns.clone()) {
-                        let sum_with_bias =
-                            applied.bias(row, column).map_or(*sum, |bias| sum.plus(bias));
-                        *sum = sum_with_bias.map(|value| applied.activate(value));
-                    }
-                });
-            }
+                for (sum, result) in sums.iter_mut().zip(results) {
+                    *sum = (numbers.write)(result);
+                }
+            });
             with_scalar!(d.dtype(), S => {
                 let lines = d.par_lines_mut::<S>().skip(row);
                 sums.par_chunks(columns.len()).zip(lines).for_each(|(sums, line)| {

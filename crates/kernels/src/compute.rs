@@ -1,8 +1,10 @@
 //! The types in which kernels sum and compute results, as marker types of run-time values.
 
+use std::marker::PhantomData;
+
 use pgemm_ir::{AtomicOp, Element, KernelBuilder, Order, Scalar, Scope, Val, ty};
 
-use crate::epilogue::Activation;
+use crate::epilogue::{Activation, Arithmetic};
 use crate::params::Params;
 use crate::quantity::Quantity;
 
@@ -72,6 +74,41 @@ pub(crate) trait Compute: Sum {
         values: [Val<'k, Self>; 2],
     ) {
         b.store_global(address, values);
+    }
+}
+
+/// The arithmetic of a kernel whose results are computed in type `R`.
+pub(crate) struct InRegisters<'k, R> {
+    /// The type of D. Activations are as accurate as it needs.
+    output: Element,
+    values: PhantomData<Val<'k, R>>,
+}
+
+impl<R> InRegisters<'_, R> {
+    /// The arithmetic for a D of this type.
+    pub(crate) fn new(output: Element) -> Self {
+        InRegisters { output, values: PhantomData }
+    }
+}
+
+impl<'k, R: Compute> Arithmetic for InRegisters<'k, R> {
+    type Value = Val<'k, R>;
+
+    fn multiply(&self, a: Val<'k, R>, b: Val<'k, R>) -> Val<'k, R> {
+        R::multiply(a, b)
+    }
+
+    fn multiply_add(&self, a: Val<'k, R>, b: Val<'k, R>, c: Val<'k, R>) -> Val<'k, R> {
+        R::multiply_add(a, b, c)
+    }
+
+    fn activate(
+        &self,
+        activation: Activation,
+        x: Val<'k, R>,
+        parameters: &[Val<'k, R>],
+    ) -> Val<'k, R> {
+        R::activate(x, activation, parameters, self.output)
     }
 }
 

@@ -42,8 +42,8 @@ mod tiles;
 pub use dtype::{Instruction, Majors, PRODUCTS, Product, bias_type, compute_type};
 pub use empty::empty_kernel;
 pub use epilogue::{
-    Activation, BiasAlong, Epilogue, EpilogueError, EpilogueShape, MOST_PARAMETERS, ParameterError,
-    PartError,
+    Activation, Arithmetic, BiasAlong, Epilogue, EpilogueError, EpilogueShape, Graph, Input,
+    MOST_PARAMETERS, ParameterError, Part, PartError,
 };
 pub use kernel::{GemmKernel, KernelError, describe};
 pub use launch::{

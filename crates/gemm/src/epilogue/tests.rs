@@ -1,3 +1,5 @@
+use pgemm_ir::Element;
+use pgemm_kernels::{Activation, BiasAlong};
 use pgemm_plan::{Config, Major};
 
 use super::*;

@@ -15,10 +15,6 @@ pub(crate) trait WorkingElement: Copy + Send + Sync + 'static {
     const ONE: Self;
     fn read<S: Scalar>(source: &[S], target: &mut [Self]);
     fn write<S: Scalar>(source: &[Self], target: &mut [S]);
-    /// The sum with a number that it holds, rounded to it.
-    fn plus(self, other: f64) -> Self;
-    /// A function in binary64 of it, rounded to it.
-    fn map(self, function: impl Fn(f64) -> f64) -> Self;
 }
 
 impl WorkingElement for f32 {
@@ -29,12 +25,6 @@ impl WorkingElement for f32 {
     }
     fn write<S: Scalar>(source: &[f32], target: &mut [S]) {
         S::slice_from_f32(source, target);
-    }
-    fn plus(self, other: f64) -> f32 {
-        self + other as f32
-    }
-    fn map(self, function: impl Fn(f64) -> f64) -> f32 {
-        function(self.into()) as f32
     }
 }
 
@@ -50,12 +40,6 @@ impl WorkingElement for f64 {
         for (target, source) in target.iter_mut().zip(source) {
             *target = S::from_double(*source);
         }
-    }
-    fn plus(self, other: f64) -> f64 {
-        self + other
-    }
-    fn map(self, function: impl Fn(f64) -> f64) -> f64 {
-        function(self)
     }
 }
 

@@ -1,8 +1,9 @@
-//! The error bound derived in the module documentation, as coefficients of the reference's values
-//! for an element.
+//! The error bound derived in the module documentation. The sums of an element have a bound that
+//! follows from how products are added up. The epilogue's graph is then evaluated on numbers that
+//! carry their bounds ([`Bounded`]).
 
 use pgemm_ir::Element;
-use pgemm_kernels::{Activation, MOST_PARAMETERS, Terms};
+use pgemm_kernels::{Activation, Arithmetic, Terms};
 use serde::{Deserialize, Serialize};
 
 use super::accumulation::{Accumulation, DOUBLE, NEAREST, RANDOM_SUM, gamma};
@@ -64,114 +65,171 @@ impl Split {
     }
 }
 
-/// The parameters of a bound that do not depend on the element.
-pub(super) struct Setting {
-    pub(super) k: usize,
-    pub(super) alpha: f64,
-    pub(super) beta: f64,
+/// The element types of a product.
+#[derive(Clone, Copy)]
+pub(super) struct Types {
+    /// The types of A, B and C, from which the reference was computed.
     pub(super) a: Element,
     pub(super) b: Element,
     pub(super) c: Element,
-    /// Whether a bias is added.
-    pub(super) bias: bool,
-    pub(super) activation: Option<Activation>,
-    /// The parameters that the reference has of it.
-    pub(super) parameters: [f64; MOST_PARAMETERS],
+    /// The type of D.
     pub(super) output: Element,
 }
 
-/// The reference's values for an element.
+/// The reference's values for a sum of products.
 #[derive(Clone, Copy)]
 pub(super) struct Magnitudes {
-    /// `|v|`.
-    pub(super) value: f64,
-    /// `|act(v)|`, or the same.
-    pub(super) result: f64,
+    /// `|Σ aᵢbᵢ|`.
+    pub(super) sum: f64,
     /// `Σ |aᵢ||bᵢ|`.
     pub(super) products: f64,
-    /// `|c|`.
-    pub(super) addend: f64,
-    /// `|bias|`.
-    pub(super) bias: f64,
     /// `Σ |aᵢ|`.
     pub(super) a_sum: f64,
     /// `Σ |bᵢ|`.
     pub(super) b_sum: f64,
 }
 
-/// A linear form in [`Magnitudes`].
-#[derive(Clone, Copy, Default)]
-struct Form {
-    value: f64,
-    result: f64,
-    products: f64,
-    addend: f64,
-    bias: f64,
-    a_sum: f64,
-    b_sum: f64,
-    /// Of the product of these two.
-    of_sums: f64,
-    constant: f64,
+/// A number of the reference, and the largest distance of the computed number from it.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Bounded {
+    pub(super) value: f64,
+    pub(super) error: f64,
+    /// Whether all numbers that it follows from are finite.
+    pub(super) defined: bool,
 }
 
-impl Form {
-    fn plus(self, other: Form) -> Form {
-        Form {
-            value: self.value + other.value,
-            result: self.result + other.result,
-            products: self.products + other.products,
-            addend: self.addend + other.addend,
-            bias: self.bias + other.bias,
-            a_sum: self.a_sum + other.a_sum,
-            b_sum: self.b_sum + other.b_sum,
-            of_sums: self.of_sums + other.of_sums,
-            constant: self.constant + other.constant,
-        }
+impl Bounded {
+    pub(super) fn new(value: f64, error: f64) -> Bounded {
+        Bounded { value, error, defined: value.is_finite() }
     }
 
-    fn times(self, factor: f64) -> Form {
-        Form {
-            value: self.value * factor,
-            result: self.result * factor,
-            products: self.products * factor,
-            addend: self.addend * factor,
-            bias: self.bias * factor,
-            a_sum: self.a_sum * factor,
-            b_sum: self.b_sum * factor,
-            of_sums: self.of_sums * factor,
-            constant: self.constant * factor,
-        }
+    /// Whether the number and its negative leave others as they are when they are multiplied, or
+    /// make them zero.
+    fn multiplies_exactly(self) -> bool {
+        self.error == 0.0 && matches!(self.value.abs(), 0.0 | 1.0)
     }
 
-    fn of(self, m: Magnitudes) -> f64 {
-        self.value * m.value
-            + self.result * m.result
-            + self.products * m.products
-            + self.addend * m.addend
-            + self.bias * m.bias
-            + self.a_sum * m.a_sum
-            + self.b_sum * m.b_sum
+    /// What an error factor relative to the number allows. An infinite parameter of an activation
+    /// makes an infinite number that has no error.
+    fn part(self, factor: f64) -> f64 {
+        factor * (self.value.abs().min(f64::MAX) + self.error)
+    }
+}
+
+/// The arithmetic of an epilogue, with the errors of both the kernel and the reference.
+pub(super) struct Rounding {
+    /// The type in which the epilogue computes.
+    working: Element,
+    output: Element,
+}
+
+impl Rounding {
+    /// A number of the launch, such as alpha, in the type in which the epilogue computes.
+    pub(super) fn factor(&self, value: f64) -> Bounded {
+        let rounded = if self.working == Element::F64 { value } else { f64::from(value as f32) };
+        let error = (rounded - value).abs();
+        Bounded::new(value, if error.is_finite() { error } else { 0.0 })
+    }
+
+    /// A result of an operation with the rounding of that result.
+    fn rounded(&self, exact: Bounded) -> Bounded {
+        let unit = Format::of(self.working).unit_roundoff;
+        Bounded { error: exact.error + exact.part(unit + DOUBLE), ..exact }
+    }
+}
+
+impl Arithmetic for Rounding {
+    type Value = Bounded;
+
+    fn multiply(&self, a: Bounded, b: Bounded) -> Bounded {
+        let value = a.value * b.value;
+        let error = a.value.abs() * b.error + b.value.abs() * a.error + a.error * b.error;
+        let defined = a.defined && b.defined && value.is_finite();
+        let product = Bounded { value, error, defined };
+        if a.multiplies_exactly() || b.multiplies_exactly() {
+            return product;
+        }
+        let rounded = self.rounded(product);
+        Bounded { error: rounded.error + Format::of(self.working).half_smallest(), ..rounded }
+    }
+
+    fn multiply_add(&self, a: Bounded, b: Bounded, c: Bounded) -> Bounded {
+        let product = self.multiply(a, b);
+        let value = product.value + c.value;
+        let defined = product.defined && c.defined && value.is_finite();
+        self.rounded(Bounded { value, error: product.error + c.error, defined })
+    }
+
+    fn activate(&self, activation: Activation, x: Bounded, parameters: &[Bounded]) -> Bounded {
+        let values: Vec<f64> = parameters.iter().map(|parameter| parameter.value).collect();
+        let value = activation.reference(x.value, &values);
+        let of_parameters = parameters.iter().map(|parameter| parameter.error).fold(0.0, f64::max);
+        let [relative, absolute] = activation.error(self.output);
+        let propagated = Bounded { value, error: activation.slope() * x.error, ..x };
+        let own = propagated.part(relative) + absolute + of_parameters;
+        // The functions of the host's library, and the rounding of their arguments, which matters
+        // for small values.
+        let of_reference = match activation.makes_fractions() {
+            true => DOUBLE * (8.0 * value.abs() + 4.0),
+            false => 0.0,
+        };
+        Bounded { error: propagated.error + own + of_reference, ..propagated }
+    }
+}
+
+/// The largest errors of sums of k products.
+struct SumErrors {
+    /// Errors in parts of the sum's own magnitude, and of the magnitudes of products.
+    of_sum: f64,
+    of_products: f64,
+    /// What the conversions of operands add, in parts of the magnitudes.
+    conversions: Magnitudes,
+    /// The same in parts of the product of the sums of A's and of B's magnitudes.
+    of_sums: f64,
+    constant: f64,
+    /// What numbers below the normal ones lose.
+    underflow: f64,
+    /// The error of the reference's sum, in parts of the magnitudes of products.
+    of_reference: f64,
+}
+
+impl SumErrors {
+    fn accumulated(&self, m: Magnitudes) -> f64 {
+        let of = &self.conversions;
+        let converted = of.products * m.products
+            + of.a_sum * m.a_sum
+            + of.b_sum * m.b_sum
             + self.of_sums * m.a_sum * m.b_sum
-            + self.constant
+            + self.constant;
+        let added_up = self.of_products * (m.products + converted + self.underflow);
+        converted + self.underflow + added_up
+    }
+
+    fn of(&self, m: Magnitudes) -> f64 {
+        // No product of 0 and an infinite sum is a bound.
+        let of_sum = if self.of_sum == 0.0 { 0.0 } else { self.of_sum * m.sum };
+        self.accumulated(m) + of_sum + self.of_reference * m.products
     }
 }
 
 /// The largest error that each element may have.
-#[derive(Clone, Copy)]
 pub(super) struct Bound {
-    /// The bound without the rounding of the exact result to D's type.
-    form: Form,
-    /// The error of that rounding, relative to the result, or to the largest number of a saturating
-    /// type.
-    of_result: f64,
+    sums: SumErrors,
+    epilogue: Rounding,
+    /// The conversion of C to D's type: errors relative to the number and below normal numbers.
+    of_c: [f64; 2],
+    /// The rounding to D's type, of results in the range of a type that saturates.
+    of_output: [f64; 2],
     most: f64,
-    /// The magnitude that partial sums may reach, and the value from which they become infinite.
-    /// `None` if they have at least the range of binary32.
-    sums: Option<(Form, f64)>,
+    /// The error of the magnitudes, which are computed too.
+    shortfall: f64,
+    /// If sums are in f16: the value from which they become infinite, and the magnitude that
+    /// partial sums may reach, in parts of the sum and of the magnitudes of products.
+    range: Option<(f64, [f64; 2])>,
 }
 
 impl Bound {
-    pub(super) fn new(model: ErrorModel, setting: &Setting) -> Result<Bound, NumericsError> {
+    pub(super) fn new(model: ErrorModel, types: Types, k: usize) -> Result<Bound, NumericsError> {
         let (a_input, b_input) = (model.a, model.b);
         let split = match model.accumulation {
             Accumulation::Emulated(precision) => precision.terms().map(Split::of),
@@ -190,155 +248,115 @@ impl Bound {
             }
         }
         let working = if doubles { Element::F64 } else { Element::F32 };
-        let narrow = setting.output.is_packed() && !doubles;
-        if setting.output != working && !narrow {
-            return Err(NumericsError::NoOutputBound { output: setting.output });
+        let output = types.output;
+        let narrow = output.is_packed() && !doubles;
+        if output != working && !narrow {
+            return Err(NumericsError::NoOutputBound { output });
         }
-        let k = setting.k as f64;
         let (of_sum, of_products) = match integers {
             // Exact, and then rounded.
             true => (NEAREST, 0.0),
-            false => model.accumulation.factors(setting.k, doubles)?,
+            false => model.accumulation.factors(k, doubles)?,
         };
-        let single = Format::of(working);
-        let (alpha, beta) = (setting.alpha.abs(), setting.beta.abs());
 
         // Rounding of the inputs: â = a(1 + δ) + ε. It is zero if the type holds every value.
         let conversion = |from: Element, to: Element| {
             let to = Format::of(to);
-            if Format::of(from).fits(to) {
-                (0.0, 0.0)
-            } else {
-                (to.unit_roundoff, to.half_smallest())
-            }
+            let fits = Format::of(from).fits(to);
+            if fits { [0.0; 2] } else { [to.unit_roundoff, to.half_smallest()] }
         };
         let conversions =
-            [(setting.a, a_input), (setting.b, b_input)].map(|(from, to)| conversion(from, to));
-        let [(a_unit, a_half), (b_unit, b_half)] = match split {
+            [(types.a, a_input), (types.b, b_input)].map(|(from, to)| conversion(from, to));
+        let [[a_unit, a_half], [b_unit, b_half]] = match split {
             None => conversions,
-            Some(split) => [(split.unit, split.half_smallest); 2],
+            Some(split) => [[split.unit, split.half_smallest]; 2],
         };
         let of_terms = split.unwrap_or_default();
-        let converted = Form {
-            products: a_unit + b_unit + a_unit * b_unit + of_terms.dropped,
-            of_sums: of_terms.of_sums,
-            a_sum: (1.0 + a_unit) * b_half,
-            b_sum: (1.0 + b_unit) * a_half,
-            constant: k * a_half * b_half,
-            ..Form::default()
-        };
-
-        // Accumulation.
-        let products = Form { products: 1.0, ..Form::default() };
         let in_f16 = matches!(
             model.accumulation,
             Accumulation::TensorCore16 | Accumulation::TensorCore16Random
         );
-        let sums = Format::of(if in_f16 { Element::F16 } else { working });
-        let underflow = Form { constant: k * sums.smallest, ..Form::default() };
-        let rounded = products.plus(converted).plus(underflow).times(of_products);
-        let accumulated = converted.plus(underflow).plus(rounded);
-
-        // Epilogue. |alpha·s| is at most |v| + |beta·c| + |bias|.
-        let rounds = |factor: f64| if factor == 0.0 || factor == 1.0 { 0.0 } else { 1.0 };
-        // The rounding of alpha and beta themselves.
-        let conversions = |factor: f64| {
-            f64::from(!doubles && f64::from(factor as f32) != factor && !factor.is_nan())
-        };
-        let bias = f64::from(setting.bias);
-        let addition = bias + if beta == 0.0 { 0.0 } else { 1.0 };
-        let product_gamma =
-            gamma(rounds(alpha) + conversions(alpha) + addition, single.unit_roundoff);
-        let addend_gamma = gamma(rounds(beta) + conversions(beta) + addition, single.unit_roundoff);
-        let scaled_sum = Form { value: 1.0, addend: beta, bias, ..Form::default() };
-        // C is used in D's type.
-        let (c_unit, c_half) = conversion(setting.c, setting.output);
-        let addend = Form { addend: 1.0, ..Form::default() };
-        let addend_converted = Form { addend: c_unit, constant: c_half, ..Form::default() };
-        let scaled = accumulated.times(alpha).plus(scaled_sum.times(of_sum));
-        let epilogue = scaled
-            .plus(scaled_sum.plus(scaled).times(product_gamma))
-            .plus(addend_converted.times(beta))
-            .plus(addend.plus(addend_converted).times(beta * addend_gamma))
-            .plus(Form {
-                bias: bias * gamma(addition, single.unit_roundoff),
-                constant: (rounds(alpha) + rounds(beta)) * single.half_smallest(),
-                ..Form::default()
-            });
-
-        // The activation: its amplification of earlier errors, and its own error.
-        let slope = setting.activation.map_or(1.0, Activation::slope);
-        let [relative, absolute] =
-            setting.activation.map_or([0.0; 2], |activation| activation.error(setting.output));
-        let epilogue = epilogue.times(slope * (1.0 + relative));
-        // What its parameters were rounded by.
-        let rounding = |parameter: &f64| match f64::from(*parameter as f32) {
-            rounded if doubles || rounded == *parameter => 0.0,
-            rounded => (rounded - parameter).abs(),
-        };
-        let of_parameters = setting.parameters.iter().map(rounding).fold(0.0, f64::max);
-        let constant = absolute + of_parameters;
-        let epilogue = epilogue.plus(Form { result: relative, constant, ..Form::default() });
-
-        // Output: the rounding of the epilogue's error, and of |act(v)| within D's range.
-        let output = Format::of(setting.output);
-        let (unit, half) = match setting.output {
-            same if same == working => (0.0, 0.0),
-            Element::S8 => (0.0, output.half_smallest()),
-            _ => (output.unit_roundoff, output.half_smallest()),
-        };
-        let total =
-            epilogue.plus(epilogue.times(unit)).plus(Form { constant: half, ..Form::default() });
-        let saturation = Format::saturation(setting.output);
-        let most = saturation.map_or(f64::INFINITY, |[least, largest]| largest.max(-least));
-
-        // The reference: k products and additions, and up to three operations with alpha and beta.
-        // Its magnitudes are computed too, so they may be short by the same factor, and |v| by its
-        // error. Of doubles only the last rounding of the compensated sum is as large.
-        let double = DOUBLE;
-        let of_reference = if doubles {
-            gamma(5.0, double) + compensated::relative_error(k) * (1.0 + gamma(5.0, double))
-        } else {
-            gamma(k + 4.0, double)
-        };
-        let reference =
-            Form { products: alpha, addend: beta, bias, ..Form::default() }.times(of_reference);
-        let lost = if doubles { 4.0 * k * alpha * single.smallest } else { 0.0 };
-        let reference = reference.plus(Form { constant: lost, ..Form::default() }).times(slope);
-        let reference = match setting.activation {
-            // The rounding of its argument matters for small values.
-            Some(activation) if activation.makes_fractions() => {
-                reference.plus(Form { result: 8.0, constant: 4.0, ..Form::default() }.times(double))
+        let format = Format::of(if in_f16 { Element::F16 } else { working });
+        let count = k as f64;
+        // A sum of doubles is compensated. Its products may lose what no double holds.
+        let (of_reference, lost) = match doubles {
+            true => {
+                let of_sum = compensated::relative_error(count);
+                (gamma(1.0, DOUBLE) + of_sum * (1.0 + gamma(1.0, DOUBLE)), 4.0)
             }
-            _ => reference,
+            false => (gamma(count, DOUBLE), 0.0),
         };
-        let value_shortfall = reference.times(total.value + total.result + unit);
-        let rounded = 1.0 + gamma(2.0 * k + 8.0, double);
-        let form = total.plus(value_shortfall).plus(reference).times(rounded);
-        let reached = match model.accumulation {
-            // Those of the sum itself, which is (v - beta·c)/alpha.
-            Accumulation::TensorCore16Random if alpha > 0.0 => Form {
-                products: (RANDOM_SUM / k.sqrt().max(1.0)).min(1.0),
-                ..scaled_sum.times(1.0 / alpha)
+        let sums = SumErrors {
+            of_sum,
+            of_products,
+            conversions: Magnitudes {
+                sum: 0.0,
+                products: a_unit + b_unit + a_unit * b_unit + of_terms.dropped,
+                a_sum: (1.0 + a_unit) * b_half,
+                b_sum: (1.0 + b_unit) * a_half,
             },
-            _ => products,
+            of_sums: of_terms.of_sums,
+            constant: count * a_half * b_half,
+            underflow: count * format.smallest * (1.0 + lost),
+            of_reference,
         };
-        let reached = reached.plus(accumulated).times(rounded);
-        let sums = in_f16.then_some((reached, sums.largest));
-        Ok(Bound { form, of_result: unit * rounded, most, sums })
+
+        // The rounding of results to D's type. The type in which they are computed has none, and
+        // integers have one of half a unit.
+        let own = Format::of(output);
+        let of_output = match output {
+            same if same == working => [0.0; 2],
+            Element::S8 => [0.0, own.half_smallest()],
+            _ => [own.unit_roundoff, own.half_smallest()],
+        };
+        let saturation = Format::saturation(output);
+        let reached = match model.accumulation {
+            Accumulation::TensorCore16Random => {
+                [1.0, (RANDOM_SUM / count.sqrt().max(1.0)).min(1.0)]
+            }
+            _ => [0.0, 1.0],
+        };
+        Ok(Bound {
+            sums,
+            epilogue: Rounding { working, output },
+            of_c: conversion(types.c, output),
+            of_output,
+            most: saturation.map_or(f64::INFINITY, |[least, largest]| largest.max(-least)),
+            shortfall: 1.0 + gamma(2.0 * count + 32.0, DOUBLE),
+            range: in_f16.then_some((format.largest, reached)),
+        })
+    }
+
+    /// The arithmetic of the epilogue.
+    pub(super) fn epilogue(&self) -> &Rounding {
+        &self.epilogue
+    }
+
+    /// A sum of products.
+    pub(super) fn sum(&self, value: f64, magnitudes: Magnitudes) -> Bounded {
+        Bounded::new(value, self.sums.of(magnitudes) * self.shortfall)
+    }
+
+    /// An element of C, which is used in D's type.
+    pub(super) fn c(&self, value: f64) -> Bounded {
+        let [unit, half] = self.of_c;
+        let error = if unit == 0.0 { 0.0 } else { unit * value.abs() };
+        Bounded::new(value, error + half)
+    }
+
+    /// The largest distance of an element of D from the result of the reference.
+    pub(super) fn of(&self, result: Bounded) -> f64 {
+        let [unit, half] = self.of_output;
+        // No product of 0 and an infinite result is a bound.
+        let of_result = if unit == 0.0 { 0.0 } else { unit * result.value.abs().min(self.most) };
+        (result.error * (1.0 + unit) + half + of_result) * self.shortfall
     }
 
     /// Whether a partial sum may have been infinite, independent of the result.
-    pub(super) fn sums_may_overflow(&self, magnitudes: Magnitudes) -> bool {
-        self.sums.is_some_and(|(reached, largest)| reached.of(magnitudes) >= largest)
-    }
-
-    pub(super) fn of(&self, magnitudes: Magnitudes) -> f64 {
-        // No product of 0 and an infinite result is a bound.
-        let of_result = match self.of_result {
-            0.0 => 0.0,
-            unit => unit * magnitudes.result.min(self.most),
-        };
-        self.form.of(magnitudes) + of_result
+    pub(super) fn sums_may_overflow(&self, m: Magnitudes) -> bool {
+        self.range.is_some_and(|(largest, [of_sum, of_products])| {
+            let reached = of_sum * m.sum + of_products * m.products + self.sums.accumulated(m);
+            reached * self.shortfall >= largest
+        })
     }
 }

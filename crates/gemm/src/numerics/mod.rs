@@ -94,28 +94,31 @@
 //!    **Integers.** Sums of 8-bit integers are computed in 32 bits and have no errors. They wrap.
 //!    Results in a D of s32 must be equal modulo 2³². For other types of D, `s` is the wrapped sum,
 //!    which is rounded to binary32: `|ŝ − s| ≤ 2⁻²⁴·|s|`.
-//! 2. **Epilogue.** The epilogue computes in binary32 and rounds to nearest. There is one error
-//!    factor for the multiplication by alpha, one for the multiplication by beta, and one for the
-//!    addition. A multiplication by ±1 has none. A conversion of the inputs A, B or C contributes
-//!    `|δ| ≤ u` of the target format, and half the smallest subnormal number of this format. A bias
-//!    is one more addition. An **activation** f turns an error e of its input into at most `L·e`,
-//!    where L is its steepest slope (1.129 for gelu, 1.1 for silu). It also adds an error of its
-//!    own: a part of its result, and a constant
-//!    ([`Activation::error`](pgemm_kernels::Activation::error)). The kernel has the parameters of
-//!    the activation as binary32 numbers. If this rounding changes a parameter, the bound includes
-//!    its effect on the result.
+//! 2. **Epilogue.** The epilogue is a [graph](pgemm_kernels::Graph) of values. It is evaluated on
+//!    the reference's numbers, each with a bound `e` for the distance of the computed number from
+//!    it. The epilogue computes in binary32 and rounds to nearest: a product of x and y has
+//!    `e = |x|·e_y + |y|·e_x + e_x·e_y`, and a sum `e = e_x + e_y`. Rounding adds `u` times the
+//!    magnitude of the result, for products also half the smallest subnormal number. A
+//!    multiplication by 0 or ±1 is not rounded. Products and sums are counted as rounded
+//!    separately, which covers multiply-adds. A conversion of the inputs A, B or C contributes
+//!    `|δ| ≤ u` of the target format, and half the smallest subnormal number of this format. A
+//!    number of the launch (alpha, beta, a parameter of an activation) is rounded to binary32, which
+//!    is known exactly. An **activation** f turns an error e of its input into at most `L·e`, where
+//!    L is its steepest slope (1.129 for gelu, 1.1 for silu). It also adds an error of its own: a
+//!    part of its result, and a constant
+//!    ([`Activation::error`](pgemm_kernels::Activation::error)).
 //! 3. **Output.** The rounding to D's type contributes `u_out·|v̂|` and half the smallest subnormal
 //!    number of the type. It contributes nothing for binary32, the type of v̂, and 1/2 for s8. If
 //!    D's type saturates (e4m3, e5m2, s8), v̂ is first clamped to the range of the type. Clamping
 //!    does not increase the distance of two numbers. D is therefore compared with the clamped v,
 //!    and its rounding error is at most `u_out` of the largest number.
-//! 4. **The reference.** The reference is computed in binary64, and its own `γ(2⁻⁵³)` is added.
+//! 4. **The reference.** The reference is computed in binary64. Its sums add their own `γₖ(2⁻⁵³)`, and
+//!    each operation of the epilogue adds 2⁻⁵³ of its result.
 //!
 //! **f64.** Every backend multiplies and adds in binary64 and rounds to nearest, so `u = 2⁻⁵³`. The
 //! multiplication is the first of the k roundings of a product, so `|ŝ − s| ≤ γₖ(u)·p` holds again.
 //! The epilogue computes in binary64 too, and its sum is D. The reference uses compensated
-//! summation. Its error is `γ₅(u)` for the last roundings, and `γₖ(u)² + k·2⁻⁷⁵`. For other types
-//! alpha and beta are rounded to binary32, which is another factor if they change.
+//! summation. The error of a sum is `γ₁(u)` for its last rounding, and `γₖ(u)² + k·2⁻⁷⁵`.
 //!
 //! **f32.** Kernels multiply and add in binary32, either by multiply-adds that round once, or by
 //! multiplications and additions that round separately: `u = 2⁻²⁴`. In both cases a product has at

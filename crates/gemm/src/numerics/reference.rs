@@ -2,31 +2,30 @@
 //! need.
 
 use pgemm_ir::Element;
-use pgemm_kernels::Epilogue;
+use pgemm_kernels::{Activation, Arithmetic, Epilogue};
 use pgemm_plan::{Order, Problem};
 use rayon::prelude::*;
 
-use super::bound::{Bound, Magnitudes, Setting};
+use super::bound::{Bound, Bounded, Magnitudes, Types};
 use super::comparison::{Check, Comparison, Expectation, compare_elements};
 use super::format::Format;
 use super::{ErrorModel, NumericsError, compensated};
-use crate::epilogue::AppliedEpilogue;
+use crate::epilogue::{AppliedEpilogue, Numbers, RowInput};
 use crate::error::Inexact;
 use crate::matrix::HostMatrix;
 use crate::matrix::convert::{Scalar, with_scalar};
 use crate::matrix::panel::{Panel, add_product};
 
 /// `alpha * A·B + beta * C` in double precision, optionally with an epilogue, and `|A|·|B|`. It
-/// takes 16 bytes per element of D (8 more with a C, and with an activation) and about twice the
-/// time of a double-precision product. Sums of products of doubles are compensated: 8 bytes more,
+/// takes 24 bytes per element of D (8 more with a C) and about twice the time of a double-precision product. Sums of products of doubles are compensated: 8 bytes more,
 /// and some ten times the time.
 #[derive(Clone, Debug)]
 pub struct Reference {
     problem: Problem,
     dtypes: [Element; 3],
+    sums: Vec<f64>,
+    /// D.
     values: Vec<f64>,
-    /// The arguments of the activation, if there is one.
-    inputs: Option<Vec<f64>>,
     applied: AppliedEpilogue,
     products: Vec<f64>,
     addends: Option<Vec<f64>>,
@@ -90,13 +89,12 @@ impl Reference {
         problem.check_layouts(a.layout(), b.layout(), c.map(HostMatrix::layout))?;
         let c = c.filter(|_| problem.beta != 0.0);
         let (m, n, k) = (problem.m, problem.n, problem.k);
-        let (alpha, beta) = (problem.alpha, problem.beta);
-        let mut values = vec![0.0; m * n];
+        let mut sums = vec![0.0; m * n];
         let mut products = vec![0.0; m * n];
         let mut lost = vec![0.0; if doubles { m * n } else { 0 }];
         let mut a_sums = vec![0.0; m];
         let mut b_sums = vec![0.0; n];
-        let mut integral = alpha.fract() == 0.0 && beta.fract() == 0.0 && applied.is_integral();
+        let mut integral = applied.is_integral();
 
         let panel_depth = (PANEL_ELEMENTS / n.max(1)).clamp(64, 4096);
         let (mut a_panel, mut b_panel) = (Panel::<f64>::new(), Panel::<f64>::new());
@@ -107,18 +105,16 @@ impl Reference {
             b_magnitudes.read(b, depth.clone(), 0..n);
             integral &= take_magnitudes(&mut b_magnitudes);
             add_sums(&b_magnitudes, Order::ColumnMajor, &mut b_sums);
-            for (block, (values, products)) in values
-                .chunks_mut(PANEL_ROWS * n)
-                .zip(products.chunks_mut(PANEL_ROWS * n))
-                .enumerate()
+            for (block, (sums, products)) in
+                sums.chunks_mut(PANEL_ROWS * n).zip(products.chunks_mut(PANEL_ROWS * n)).enumerate()
             {
                 let rows = block * PANEL_ROWS..m.min((block + 1) * PANEL_ROWS);
                 a_panel.read(a, rows.clone(), depth.clone());
                 if doubles {
                     let lost = &mut lost[rows.start * n..rows.end * n];
-                    compensated::add_product(values, lost, &a_panel, &b_panel);
+                    compensated::add_product(sums, lost, &a_panel, &b_panel);
                 } else {
-                    add_product(values, &a_panel, &b_panel);
+                    add_product(sums, &a_panel, &b_panel);
                 }
                 integral &= take_magnitudes(&mut a_panel);
                 add_sums(&a_panel, Order::RowMajor, &mut a_sums[rows]);
@@ -126,42 +122,67 @@ impl Reference {
             }
         }
 
-        values.par_iter_mut().zip(&lost).for_each(|(value, lost)| *value += lost);
+        sums.par_iter_mut().zip(&lost).for_each(|(sum, lost)| *sum += lost);
         if is_integer(a.dtype()) && is_integer(b.dtype()) {
             // Sums wrap. Below 2^53 they are exact, and so are their lower halves.
-            values.par_iter_mut().for_each(|sum| *sum = wrapped(*sum));
+            sums.par_iter_mut().for_each(|sum| *sum = wrapped(*sum));
         }
 
         let addends = c.map(HostMatrix::to_f64_vec);
         if let Some(addends) = &addends {
             integral &= addends.par_iter().all(|addend| addend.fract() == 0.0);
         }
-        values.par_iter_mut().enumerate().for_each(|(index, value)| {
-            // With k = 0 the product is 0 for every alpha, infinities included.
-            let product = if k == 0 { 0.0 } else { alpha * *value };
-            *value = match &addends {
-                Some(addends) => product + beta * addends[index],
-                None => product,
-            };
-            if let Some(bias) = applied.bias(index / n, index % n) {
-                *value += bias;
-            }
-        });
-        let inputs = applied.activation().map(|_| values.clone());
-        if inputs.is_some() {
-            values.par_iter_mut().for_each(|value| *value = applied.activate(*value));
-        }
-        Ok(Reference {
+        let mut reference = Reference {
             problem: *problem,
             dtypes: [a.dtype(), b.dtype(), c.map_or(a.dtype(), HostMatrix::dtype)],
-            values,
-            inputs,
+            sums,
+            values: vec![],
             applied,
             products,
             addends,
             a_sums,
             b_sums,
             integral,
+        };
+        reference.values = reference.each_row(|row| {
+            let number = |value| value;
+            reference.evaluate(
+                &Numbers::<f64>::NEW,
+                row,
+                number,
+                |index| reference.sums[index],
+                number,
+            )
+        });
+        Ok(reference)
+    }
+
+    /// What `of_row` returns for each row.
+    fn each_row<T: Send>(&self, of_row: impl Fn(usize) -> Vec<T> + Sync + Send) -> Vec<T> {
+        (0..self.problem.m).into_par_iter().flat_map_iter(of_row).collect()
+    }
+
+    /// Evaluates the epilogue for a row. `factor` turns numbers of the launch and of vectors into
+    /// numbers of `arithmetic`, `sum` does so for the sum of an element, by its index, and `addend`
+    /// for elements of C.
+    fn evaluate<A: Arithmetic>(
+        &self,
+        arithmetic: &A,
+        row: usize,
+        factor: impl Fn(f64) -> A::Value,
+        sum: impl Fn(usize) -> A::Value,
+        addend: impl Fn(f64) -> A::Value,
+    ) -> Vec<A::Value> {
+        let n = self.problem.n;
+        let indices = row * n..(row + 1) * n;
+        self.applied.evaluate(arithmetic, (row, 0..n), |input| match input {
+            RowInput::Same(value) => vec![factor(value); n],
+            RowInput::Each(values) => values.iter().map(|value| factor(*value)).collect(),
+            RowInput::Sums => indices.clone().map(&sum).collect(),
+            RowInput::C => {
+                let addends = self.addends.iter().flat_map(|addends| &addends[indices.clone()]);
+                addends.map(|value| addend(*value)).collect()
+            }
         })
     }
 
@@ -202,20 +223,11 @@ impl Reference {
         self.problem.n
     }
 
-    /// An element before its activation.
-    fn input(&self, index: usize) -> f64 {
-        self.inputs.as_ref().unwrap_or(&self.values)[index]
-    }
-
     fn magnitudes(&self, index: usize) -> Magnitudes {
         let (row, column) = (index / self.problem.n, index % self.problem.n);
         Magnitudes {
-            value: self.input(index).abs(),
-            // Infinite where a parameter is.
-            result: self.values[index].abs().min(f64::MAX),
-            bias: self.applied.bias(row, column).map_or(0.0, f64::abs),
+            sum: self.sums[index].abs(),
             products: self.products[index],
-            addend: self.addends.as_ref().map_or(0.0, |addends| addends[index].abs()),
             a_sum: self.a_sums[row],
             b_sum: self.b_sums[column],
         }
@@ -223,11 +235,32 @@ impl Reference {
 
     fn bound_for(&self, model: &ErrorModel, output: Element) -> Result<Bound, NumericsError> {
         let [a, b, c] = self.dtypes;
-        let (alpha, beta) = (self.problem.alpha, self.problem.beta);
-        let (activation, bias) = (self.applied.activation(), self.applied.has_bias());
-        let (k, parameters) = (self.problem.k, self.applied.parameters());
-        let setting = Setting { k, alpha, beta, a, b, c, bias, activation, parameters, output };
-        Bound::new(*model, &setting)
+        Bound::new(*model, Types { a, b, c, output }, self.problem.k)
+    }
+
+    /// The results with the errors that they may have before they are rounded to D's type.
+    fn bounded(&self, bound: &Bound) -> Vec<Bounded> {
+        let epilogue = bound.epilogue();
+        let sum = |index: usize| bound.sum(self.sums[index], self.magnitudes(index));
+        self.each_row(|row| {
+            self.evaluate(
+                epilogue,
+                row,
+                |value| epilogue.factor(value),
+                sum,
+                |value| bound.c(value),
+            )
+        })
+    }
+
+    /// The results of an element whose sum is infinite, as far as they are numbers.
+    fn results_of_infinity(&self, row: usize, column: usize) -> impl Iterator<Item = f64> {
+        let infinities = [f64::NEG_INFINITY, f64::INFINITY];
+        let result = infinities.map(|sum| {
+            let number = |value| value;
+            self.evaluate(&Numbers::<f64>::NEW, row, number, |_| sum, number)[column]
+        });
+        result.into_iter().filter(|value| value.is_finite())
     }
 
     /// The largest errors that elements of a D of type `output` may have, row after row.
@@ -236,10 +269,7 @@ impl Reference {
     /// No bound is derived for these types or this k.
     pub fn bounds(&self, model: &ErrorModel, output: Element) -> Result<Vec<f64>, NumericsError> {
         let bound = self.bound_for(model, output)?;
-        Ok((0..self.values.len())
-            .into_par_iter()
-            .map(|index| bound.of(self.magnitudes(index)))
-            .collect())
+        Ok(self.bounded(&bound).into_iter().map(|result| bound.of(result)).collect())
     }
 
     /// Compares a computed D with the reference under the bound of an arithmetic.
@@ -270,23 +300,23 @@ impl Reference {
         let bound = self.bound_for(model, d.dtype())?;
         let saturates = Format::saturation(d.dtype()).is_some();
         let overflow = (!saturates).then(|| Format::of(d.dtype()).overflow_threshold());
+        let results = self.bounded(&bound);
         Ok(compare_elements(d, Check::ErrorBound, |row, column| {
             let index = row * self.problem.n + column;
             let sums_may_overflow = bound.sums_may_overflow(self.magnitudes(index));
-            let bound = bound.of(self.magnitudes(index)) + slack;
             let reference = self.expected(index, d.dtype());
-            // An activation may map an infinite sum to a number.
-            let of_infinity = [f64::NEG_INFINITY, f64::INFINITY].map(|x| self.applied.activate(x));
-            let of_infinity = of_infinity.into_iter().filter(|value| value.is_finite());
-            let bound = match sums_may_overflow {
-                true => of_infinity.fold(bound, |bound, end| bound.max((end - reference).abs())),
-                false => bound,
-            };
+            let mut largest = bound.of(results[index]) + slack;
+            if sums_may_overflow {
+                // An activation may map an infinite sum to a number.
+                for end in self.results_of_infinity(row, column) {
+                    largest = largest.max((end - reference).abs());
+                }
+            }
             Expectation {
                 reference,
-                bound,
-                defined: self.input(index).is_finite(),
-                may_overflow: overflow.is_some_and(|from| reference.abs() + bound >= from),
+                bound: largest,
+                defined: results[index].defined,
+                may_overflow: overflow.is_some_and(|from| reference.abs() + largest >= from),
                 sums_may_overflow,
             }
         }))
@@ -355,17 +385,12 @@ impl Reference {
     /// Fails unless all values are integers, and magnitudes of products and of results stay below
     /// these limits.
     fn check_exact(&self, of_products: u64, of_results: u64) -> Result<(), NumericsError> {
-        let (alpha, beta) = (self.problem.alpha.abs(), self.problem.beta.abs());
-        let largest = |a: [f64; 2], b: [f64; 2]| [a[0].max(b[0]), a[1].max(b[1])];
-        let [products, results] = (0..self.values.len())
-            .into_par_iter()
-            .map(|index| {
-                let magnitudes = self.magnitudes(index);
-                let products = magnitudes.products;
-                let results = alpha * products + beta * magnitudes.addend + magnitudes.bias;
-                [products, results]
-            })
-            .reduce(|| [0.0; 2], largest);
+        let largest = |a: f64, b: f64| a.max(b);
+        let products = self.products.par_iter().copied().reduce(|| 0.0, largest);
+        let results = self.each_row(|row| {
+            self.evaluate(&Sizes, row, f64::abs, |index| self.products[index], f64::abs)
+        });
+        let results = results.into_par_iter().reduce(|| 0.0, largest);
         let inexact = |limit, reached| Err(NumericsError::NotExact { limit, reached });
         let activation = self.applied.activation();
         if let Some(activation) = activation.filter(|activation| activation.makes_fractions()) {
@@ -380,6 +405,26 @@ impl Reference {
             }
         }
         Ok(())
+    }
+}
+
+/// The magnitudes that partial results reach.
+struct Sizes;
+
+impl Arithmetic for Sizes {
+    type Value = f64;
+
+    fn multiply(&self, a: f64, b: f64) -> f64 {
+        a * b
+    }
+
+    fn multiply_add(&self, a: f64, b: f64, c: f64) -> f64 {
+        a * b + c
+    }
+
+    /// What is added up is the argument.
+    fn activate(&self, _: Activation, x: f64, _: &[f64]) -> f64 {
+        x
     }
 }
 

@@ -1,5 +1,6 @@
 //! Epilogues as users describe them. An epilogue is applied to results on their way to D, in
-//! addition to alpha and beta. This module is the description, and [`crate::store`] has the code.
+//! addition to alpha and beta. This module is the description and the graph of values that follows
+//! from it, and [`crate::store`] has the code.
 //!
 //! The text form of an epilogue lists its parts in the order of their application, such as
 //! `bias_n|silu`. An activation may have parameters. Kernels take the values of parameters at
@@ -7,6 +8,7 @@
 //! these values. The names of specs end with it: `…-c1x1-ebias_n.silu`.
 
 mod activation;
+mod graph;
 mod shape;
 
 use std::fmt;
@@ -16,6 +18,7 @@ use pgemm_ir::Element;
 use serde::{Deserialize, Serialize};
 
 pub use self::activation::Activation;
+pub use self::graph::{Arithmetic, Graph, Input, Part};
 pub use self::shape::{EpilogueShape, ParameterError, PartError};
 use crate::dtype;
 
@@ -210,6 +213,11 @@ impl Epilogue {
     /// Whether the activation has parameters whose values were not given.
     pub const fn lacks_parameters(&self) -> bool {
         self.lacks_parameters
+    }
+
+    /// The graph by which D is computed.
+    pub fn graph(&self) -> Graph {
+        Graph::new(self.shape, 1, false)
     }
 
     /// Applies the activation to a number on the host. The number stays the same if there is no

@@ -24,7 +24,7 @@ pub use self::name::SpecHead;
 pub use self::resources::{BiasLoads, RegisterBudget, RegisterUse, Resources, SmemUse};
 pub(crate) use self::validate::MOST_BOX_LINES;
 use crate::dtype::{Majors, Product};
-use crate::epilogue::EpilogueShape;
+use crate::epilogue::{EpilogueShape, Graph};
 use crate::quantity::{Matrix, Side};
 use crate::tiles::line::LineTile;
 use crate::tiles::operand::OperandTile;
@@ -158,6 +158,11 @@ impl Spec {
     /// all of them.
     pub fn accumulator_sets(&self) -> u32 {
         self.wgmma().map_or(1, |wgmma| wgmma.products().len() as u32)
+    }
+
+    /// The graph by which D is computed.
+    pub(crate) fn graph(&self) -> Graph {
+        Graph::new(self.epilogue, self.accumulator_sets(), self.scaled)
     }
 
     /// The tile of an operand of one stage in shared memory, as tensor cores read it.

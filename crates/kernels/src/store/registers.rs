@@ -11,10 +11,10 @@ use std::ops::Range;
 
 use pgemm_ir::{Carried, KernelBuilder, Val, ty};
 
-use super::graph::{Graph, Input, Part};
 use super::vector::Bias;
-use crate::compute::Compute;
+use crate::compute::{Compute, InRegisters};
 use crate::coordinates::TileOrigin;
+use crate::epilogue::{Graph, Input, Part};
 use crate::mainloop::{Group, RegisterSums};
 use crate::problem::{OutputMatrix, Problem};
 use crate::spec::{BiasLoads, Spec, Tile};
@@ -66,7 +66,7 @@ impl<'k> RegisterOutput<'k> {
             b,
             spec: *spec,
             bias_loads: spec.resources().registers.bias,
-            graph: Graph::of(spec),
+            graph: spec.graph(),
             vector: PAIR,
             groups,
             together: 1,
@@ -94,7 +94,7 @@ impl<'k> RegisterOutput<'k> {
             let values = b.if_else(problem.reads_c(b), with_c, || before.clone());
             for (i, values) in groups.clone().zip(values) {
                 let (group, count) = (&self.groups[i], values.len());
-                let results = self.graph.evaluate(Part::AfterC, values, |input| match input {
+                let results = self.evaluate(Part::AfterC, values, |input| match input {
                     Input::Parameter(place) => vec![problem.parameters[place]; count],
                     _ => vec![],
                 });
@@ -188,7 +188,7 @@ impl<'k> RegisterOutput<'k> {
                 (None, None) => None,
             };
             let evaluate = |indices: std::ops::Range<usize>| {
-                self.graph.evaluate(Part::BeforeC, vec![], |input| {
+                self.evaluate(Part::BeforeC, vec![], |input| {
                     let value = |index: usize| match input {
                         Input::Sums(_) => Some(sums[group.values[index].1]),
                         Input::Alpha => Some(problem.factors[0]),
@@ -236,7 +236,7 @@ impl<'k> RegisterOutput<'k> {
                     true => self.load_vectors(group, from),
                     false => self.load_elements(place, group, from),
                 };
-                self.graph.evaluate(Part::C, values.clone(), |input| match input {
+                self.evaluate(Part::C, values.clone(), |input| match input {
                     Input::C => c.clone(),
                     _ => vec![problem.factors[1]; c.len()],
                 })
@@ -244,6 +244,15 @@ impl<'k> RegisterOutput<'k> {
             from = self.next_row(&problem.c, i, from);
         }
         sums
+    }
+
+    fn evaluate<R: Compute>(
+        &self,
+        part: Part,
+        before: Vec<Val<'k, R>>,
+        read: impl FnMut(Input) -> Vec<Val<'k, R>>,
+    ) -> Vec<Val<'k, R>> {
+        self.graph.evaluate(&InRegisters::new(self.spec.output), part, before, read)
     }
 
     fn bytes(&self, elements: u32) -> u64 {

@@ -3,10 +3,11 @@
 
 use pgemm_ir::{Val, ty};
 
-use super::graph::{Input, Part};
 use super::staged::{Place, Store};
 use super::vector::QuadBias;
 use super::write::{Quads, StagedResult, Writer};
+use crate::compute::InRegisters;
+use crate::epilogue::{Input, Part};
 use crate::spec::BiasLoads;
 
 /// The vectors of the epilogue for a thread's elements of one staging tile.
@@ -68,13 +69,14 @@ impl<'k, R: StagedResult> Results<'_, '_, 'k, R> {
         before: &[Val<'k, R>],
         read: impl Fn(Input) -> Option<[Val<'k, R>; 4]>,
     ) -> [Val<'k, R>; 4] {
-        let graph = &self.store.output.graph;
+        let output = self.store.output;
+        let arithmetic = InRegisters::new(output.spec.output);
         // A graph has only inputs that its kernel has.
         let read = |input| match input {
             Input::Parameter(place) => vec![self.store.problem.parameters[place]; 4],
             input => read(input).map_or_else(Vec::new, |quad| quad.to_vec()),
         };
-        let results = graph.evaluate(part, before.to_vec(), read);
+        let results = output.graph.evaluate(&arithmetic, part, before.to_vec(), read);
         std::array::from_fn(|i| results[i])
     }
 }

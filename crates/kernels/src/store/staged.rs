@@ -8,10 +8,10 @@ use pgemm_ir::{
     Special, Val, WARPGROUP_THREADS, WARPGROUP_WARPS, ty,
 };
 
-use super::graph::Graph;
 use super::vector::Bias;
 use super::write::{Addresses, StagedResult};
 use crate::coordinates::TileOrigin;
+use crate::epilogue::Graph;
 use crate::mainloop::wgmma::SumsLayout;
 use crate::problem::Problem;
 use crate::problem::scales::Scales;
@@ -59,7 +59,7 @@ impl<'k> StagedOutput<'k> {
             spec: *spec,
             addresses: Addresses::new(&staging, &sums)?,
             sums,
-            graph: Graph::of(spec),
+            graph: spec.graph(),
             scales,
             buffers: b.region("staging", RegionKind::Data(spec.output), buffers),
             c_full: b.region("c_full", RegionKind::Mbarrier, barriers),

@@ -1,8 +1,8 @@
 //! Bounds as numbers: the other tests only say that errors stay below them.
 
-use pgemm_kernels::Activation;
+use pgemm_kernels::{Epilogue, Graph, Input};
 
-use super::super::bound::{Bound, Magnitudes, Setting};
+use super::super::bound::{Bound, Magnitudes, Types};
 use super::super::compensated::relative_error;
 use super::*;
 use crate::recorded;
@@ -33,36 +33,40 @@ fn models() -> Vec<(Accumulation, Element, Vec<Element>)> {
     models
 }
 
-/// The bound where one magnitude is 1 and the others are 0, where all are 0, and where sums are
-/// large.
-fn described(bound: &Bound) -> String {
-    let none = Magnitudes {
-        value: 0.0,
-        result: 0.0,
-        products: 0.0,
-        addend: 0.0,
-        bias: 0.0,
-        a_sum: 0.0,
-        b_sum: 0.0,
+/// An element: its sum, C and bias, and the magnitudes of products, of A's row and of B's column.
+const ELEMENTS: [[f64; 6]; 7] = [
+    [0.0; 6],
+    [1.0, 0.0, 0.0, 1.0, 0.0, 0.0],
+    [0.0, 0.0, 0.0, 1.0, 0.0, 0.0],
+    [1e9, 0.0, 0.0, 1e9, 0.0, 0.0],
+    [0.0, 0.0, 0.0, 0.0, 1.0, 1.0],
+    [-3.0, 2.0, 0.5, 50.0, 0.0, 0.0],
+    [0.25, -1.0, -0.1, 1.0, 30.0, 40.0],
+];
+
+/// The bounds of some elements, and the least power of two of products whose sums may overflow.
+fn described(bound: &Bound, graph: &Graph, factors: [f64; 2], parameters: [f64; 2]) -> String {
+    let of = |[sum, c, bias, products, a_sum, b_sum]: [f64; 6]| {
+        let magnitudes = Magnitudes { sum: sum.abs(), products, a_sum, b_sum };
+        let epilogue = bound.epilogue();
+        let result = graph.evaluate_all(epilogue, factors[1] != 0.0, |input| {
+            vec![match input {
+                Input::Sums(_) => bound.sum(sum, magnitudes),
+                Input::C => bound.c(c),
+                Input::Alpha => epilogue.factor(factors[0]),
+                Input::Beta => epilogue.factor(factors[1]),
+                Input::Bias(_) => epilogue.factor(bias),
+                Input::Parameter(place) => epilogue.factor(parameters[place]),
+                Input::RowScale | Input::ColumnScale => epilogue.factor(1.0),
+            }]
+        });
+        format!("{:.5e}", bound.of(result[0]))
     };
-    let all = [
-        none,
-        Magnitudes { value: 1.0, ..none },
-        Magnitudes { result: 1.0, ..none },
-        Magnitudes { result: 1e9, ..none },
-        Magnitudes { products: 1.0, ..none },
-        Magnitudes { addend: 1.0, ..none },
-        Magnitudes { bias: 1.0, ..none },
-        Magnitudes { a_sum: 1.0, ..none },
-        Magnitudes { b_sum: 1.0, ..none },
-        Magnitudes { a_sum: 1.0, b_sum: 1.0, ..none },
-    ];
-    let numbers = all.map(|magnitudes| format!("{:.5e}", bound.of(magnitudes)));
-    // The least power of two of products whose sums may overflow.
     let overflow = (0..40).find(|power| {
-        bound.sums_may_overflow(Magnitudes { products: f64::from(*power).exp2(), ..none })
+        let products = f64::from(*power).exp2();
+        bound.sums_may_overflow(Magnitudes { sum: 0.0, products, a_sum: 0.0, b_sum: 0.0 })
     });
-    format!("{} {overflow:?}", numbers.join(" "))
+    format!("{} {overflow:?}", ELEMENTS.map(of).join(" "))
 }
 
 #[test]
@@ -70,35 +74,24 @@ fn bounds_are_those_that_were_recorded() {
     let mut lines = Vec::new();
     for (accumulation, input, outputs) in models() {
         for output in outputs {
-            for (k, alpha, beta, activation) in [
-                (1, 1.0, 0.0, None),
-                (100, 1.0, 0.0, None),
-                (70_000, -2.5, 0.75, None),
-                (1000, 1.0, 1.0, Some(Activation::Relu)),
-                (1000, 0.5, 0.0, Some(Activation::Gelu)),
-                (1000, 1.0, 0.0, Some(Activation::Silu)),
-                (1000, 1.0, 0.0, Some(Activation::Tanh)),
-                (1000, 1.0, 0.0, Some(Activation::Sigmoid)),
-                (1000, 1.0, 0.0, Some(Activation::GeluTanh)),
+            for (k, alpha, beta, epilogue) in [
+                (1, 1.0, 0.0, "none"),
+                (100, 1.0, 0.0, "none"),
+                (70_000, -2.5, 0.75, "none"),
+                (1000, 1.0, 1.0, "bias_n|clamp(0.1,6)"),
+                (1000, 0.5, 0.0, "bias_n|gelu"),
+                (1000, 1.0, 0.0, "bias_n|silu"),
+                (1000, 1.0, 0.0, "bias_m|tanh"),
+                (1000, 1.0, 0.0, "bias_n|sigmoid"),
+                (1000, 1.0, 0.0, "bias_n|gelu_tanh"),
             ] {
-                let setting = Setting {
-                    k,
-                    alpha,
-                    beta,
-                    a: input,
-                    b: input,
-                    c: output,
-                    bias: activation.is_some(),
-                    activation,
-                    // Only one has a parameter that is rounded.
-                    parameters: [if beta == 1.0 { 0.1 } else { 0.5 }, 6.0],
-                    output,
-                };
-                let bound = Bound::new(ErrorModel::new(accumulation, input), &setting).unwrap();
-                let activation = activation.map_or("", Activation::name);
+                let types = Types { a: input, b: input, c: output, output };
+                let bound = Bound::new(ErrorModel::new(accumulation, input), types, k).unwrap();
+                let shape: Epilogue = epilogue.parse().unwrap();
+                let (graph, parameters) = (shape.graph(), shape.parameters());
+                let described = described(&bound, &graph, [alpha, beta], parameters);
                 lines.push(format!(
-                    "{accumulation:?} {input}->{output} k={k} alpha={alpha} beta={beta} {activation}: {}",
-                    described(&bound)
+                    "{accumulation:?} {input}->{output} k={k} alpha={alpha} beta={beta} {epilogue}: {described}"
                 ));
             }
         }

@@ -1,19 +1,17 @@
 //! The epilogue as a graph of values. A value exists once for all of D, once for each row or
 //! column, or once for each element. The inputs of the graph are sums, C, vectors and scalars.
-//! Every kernel evaluates the graph on the elements that its threads hold, so the graph does not
-//! depend on how elements are distributed over threads.
+//!
+//! A graph says how D is computed, and an [`Arithmetic`] in which numbers. Kernels evaluate the graph on
+//! the elements that their threads hold, so it does not depend on how elements are distributed over
+//! threads. The CPU backend evaluates it on numbers, and the reference on numbers with error bounds.
 
 use std::ops::Range;
 
-use pgemm_ir::{Element, Val};
-
-use crate::compute::Compute;
-use crate::epilogue::{Activation, BiasAlong};
-use crate::spec::Spec;
+use super::{Activation, BiasAlong, EpilogueShape};
 
 /// An input of the graph.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(crate) enum Input {
+pub enum Input {
     /// The sums of one accumulator set, by the number of the set. There is one sum for each
     /// element.
     Sums(u32),
@@ -50,17 +48,36 @@ enum Node {
 /// The expression of D. Each value comes after the values that it is computed from. The last value
 /// is D.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Graph {
+pub struct Graph {
     nodes: Vec<Node>,
     /// The values that add the term of C to the value before them. They are left out if C is not
     /// read, since C need not be finite.
     c_term: Range<Id>,
-    output: Element,
+}
+
+/// The numbers that a graph is evaluated in.
+pub trait Arithmetic {
+    /// One value of one element.
+    type Value: Copy;
+
+    /// `a · b`.
+    fn multiply(&self, a: Self::Value, b: Self::Value) -> Self::Value;
+
+    /// `a · b + c`. Whether the product is rounded before the addition is open.
+    fn multiply_add(&self, a: Self::Value, b: Self::Value, c: Self::Value) -> Self::Value;
+
+    /// An activation of `x` with these parameters.
+    fn activate(
+        &self,
+        activation: Activation,
+        x: Self::Value,
+        parameters: &[Self::Value],
+    ) -> Self::Value;
 }
 
 /// A part of a graph. Its first operand is the last value of the preceding part.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Part {
+pub enum Part {
     /// Everything before the addition of C.
     BeforeC,
     /// The addition of C.
@@ -70,11 +87,12 @@ pub(crate) enum Part {
 }
 
 impl Graph {
-    /// Builds the expression of D for the kernel of `spec`.
-    pub(crate) fn of(spec: &Spec) -> Graph {
-        let mut graph = Graph { nodes: vec![], c_term: 0..0, output: spec.output };
+    /// The expression of D with this epilogue, from `sets` sets of accumulators. A second set is
+    /// the linear half of a gated pair. `scaled` says whether rows and columns of A·B have scales.
+    pub fn new(epilogue: EpilogueShape, sets: u32, scaled: bool) -> Graph {
+        let mut graph = Graph { nodes: vec![], c_term: 0..0 };
         let mut value = graph.input(Input::Sums(0));
-        if spec.scaled {
+        if scaled {
             // The product of the scales comes first. If both scales are powers of two, so is their
             // product, and each sum is rounded only once.
             let scales = [Input::RowScale, Input::ColumnScale].map(|scale| graph.input(scale));
@@ -82,15 +100,15 @@ impl Graph {
             value = graph.push(Node::Multiply(value, scale));
         }
         let alpha = graph.input(Input::Alpha);
-        value = match spec.epilogue.bias() {
+        value = match epilogue.bias() {
             None => graph.push(Node::Multiply(value, alpha)),
             Some(along) => {
                 let bias = graph.input(Input::Bias(along));
                 graph.push(Node::MultiplyAdd(value, alpha, bias))
             }
         };
-        let activation = spec.epilogue.activation();
-        let gated = spec.accumulator_sets() > 1;
+        let activation = epilogue.activation();
+        let gated = sets > 1;
         if gated {
             let gate = activation.map(|activation| graph.activate(activation, value));
             let other = graph.input(Input::Sums(1));
@@ -136,7 +154,7 @@ impl Graph {
 
     /// Whether the graph has so much code that the kernel should contain it once, instead of once
     /// with C and once without.
-    pub(crate) fn is_long(&self) -> bool {
+    pub fn is_long(&self) -> bool {
         self.nodes
             .iter()
             .any(|node| matches!(node, Node::Activate(activation, ..) if activation.is_long()))
@@ -144,12 +162,13 @@ impl Graph {
 
     /// Evaluates a part for some elements of D and returns its last value for each of them.
     /// `before` has the last values of the preceding part. `read` returns the values of an input.
-    pub(crate) fn evaluate<'k, R: Compute>(
+    pub fn evaluate<A: Arithmetic>(
         &self,
+        arithmetic: &A,
         part: Part,
-        before: Vec<Val<'k, R>>,
-        mut read: impl FnMut(Input) -> Vec<Val<'k, R>>,
-    ) -> Vec<Val<'k, R>> {
+        before: Vec<A::Value>,
+        mut read: impl FnMut(Input) -> Vec<A::Value>,
+    ) -> Vec<A::Value> {
         let ids = self.ids(part);
         // The last value of the preceding part has the index before the first of this part.
         let first = ids.start.saturating_sub(1);
@@ -159,17 +178,17 @@ impl Graph {
             let value = match *node {
                 Node::Input(input) => read(input),
                 Node::Multiply(a, b) => {
-                    of(a).iter().zip(of(b)).map(|(a, b)| R::multiply(*a, *b)).collect()
+                    of(a).iter().zip(of(b)).map(|(a, b)| arithmetic.multiply(*a, *b)).collect()
                 }
                 Node::MultiplyAdd(a, b, c) => {
                     let all = of(a).iter().zip(of(b)).zip(of(c));
-                    all.map(|((a, b), c)| R::multiply_add(*a, *b, *c)).collect()
+                    all.map(|((a, b), c)| arithmetic.multiply_add(*a, *b, *c)).collect()
                 }
                 Node::Activate(activation, x, parameters) => {
                     let parameters = &values[parameters - first..];
-                    let activate = |(at, x): (usize, &Val<'k, R>)| {
+                    let activate = |(at, x): (usize, &A::Value)| {
                         let own: Vec<_> = parameters.iter().map(|all| all[at]).collect();
-                        R::activate(*x, activation, &own, self.output)
+                        arithmetic.activate(activation, *x, &own)
                     };
                     of(x).iter().enumerate().map(activate).collect()
                 }
@@ -178,14 +197,26 @@ impl Graph {
         }
         values.pop().unwrap_or_default()
     }
+
+    /// Evaluates the whole graph for some elements of D, with the term of C if `reads_c`.
+    pub fn evaluate_all<A: Arithmetic>(
+        &self,
+        arithmetic: &A,
+        reads_c: bool,
+        mut read: impl FnMut(Input) -> Vec<A::Value>,
+    ) -> Vec<A::Value> {
+        let parts = [Part::BeforeC, Part::C, Part::AfterC].into_iter();
+        let parts = parts.filter(|part| reads_c || *part != Part::C);
+        parts.fold(vec![], |before, part| self.evaluate(arithmetic, part, before, &mut read))
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn graph(name: &str) -> Graph {
-        Graph::of(&name.parse().unwrap())
+    fn graph(epilogue: &str, scaled: bool) -> Graph {
+        Graph::new(EpilogueShape::from_suffix(epilogue).unwrap_or_default(), 1, scaled)
     }
 
     fn inputs(graph: &Graph, part: Part) -> Vec<Input> {
@@ -197,24 +228,18 @@ mod tests {
     }
 
     #[test]
-    fn graphs_have_the_inputs_that_the_spec_names() {
-        let plain = "bf16-kk-bf16-128x128x64-s4-w2-c1x1";
-        let inputs_before_c = |name: &str| inputs(&graph(name), Part::BeforeC);
-        assert_eq!(inputs_before_c(plain), [Input::Sums(0), Input::Alpha]);
-        assert_eq!(inputs(&graph(plain), Part::C), [Input::C, Input::Beta]);
-        let biased = inputs_before_c(&format!("{plain}-ebias_m.silu"));
-        assert_eq!(biased[2..], [Input::Bias(BiasAlong::M)]);
-        let scaled = inputs_before_c("f16x3-kk-f32-128x128x64-s2-w2-c1x1-p64-scaled");
-        assert_eq!(scaled[1..3], [Input::RowScale, Input::ColumnScale]);
+    fn graphs_have_the_inputs_of_their_epilogue() {
+        let before_c = |epilogue, scaled| inputs(&graph(epilogue, scaled), Part::BeforeC);
+        assert_eq!(before_c("", false), [Input::Sums(0), Input::Alpha]);
+        assert_eq!(inputs(&graph("", false), Part::C), [Input::C, Input::Beta]);
+        assert_eq!(before_c("bias_m.silu", false)[2..], [Input::Bias(BiasAlong::M)]);
+        assert_eq!(before_c("", true)[1..3], [Input::RowScale, Input::ColumnScale]);
     }
 
     #[test]
     fn parts_use_no_value_of_the_parts_before_but_the_last() {
-        for name in [
-            "bf16-kk-bf16-128x128x64-s4-w2-c1x1-ebias_m.gelu",
-            "f16x3-kk-f32-128x128x64-s2-w2-c1x1-p64-scaled",
-        ] {
-            let graph = graph(name);
+        for (epilogue, scaled) in [("bias_m.gelu", false), ("", true), ("clamp", false)] {
+            let graph = graph(epilogue, scaled);
             for part in [Part::BeforeC, Part::C, Part::AfterC] {
                 let ids = graph.ids(part);
                 for node in &graph.nodes[ids.clone()] {
@@ -226,7 +251,7 @@ mod tests {
                             (first..first + activation.parameters().len()).chain([x]).collect()
                         }
                     };
-                    assert!(operands.iter().all(|id| id + 1 >= ids.start), "{name}: {node:?}");
+                    assert!(operands.iter().all(|id| id + 1 >= ids.start), "{epilogue}: {node:?}");
                 }
             }
         }
@@ -234,10 +259,49 @@ mod tests {
 
     #[test]
     fn activations_with_polynomials_are_long() {
-        let is_long = |epilogue: &str| {
-            graph(&format!("bf16-kk-bf16-128x128x64-s4-w2-c1x1{epilogue}")).is_long()
+        let is_long = |epilogue| graph(epilogue, false).is_long();
+        assert!(is_long("gelu"));
+        assert!(!is_long("relu") && !is_long("bias_n") && !is_long(""));
+    }
+
+    /// Numbers with the arithmetic of the host.
+    struct Numbers;
+
+    impl Arithmetic for Numbers {
+        type Value = f64;
+
+        fn multiply(&self, a: f64, b: f64) -> f64 {
+            a * b
+        }
+
+        fn multiply_add(&self, a: f64, b: f64, c: f64) -> f64 {
+            a * b + c
+        }
+
+        fn activate(&self, activation: Activation, x: f64, parameters: &[f64]) -> f64 {
+            activation.reference(x, parameters)
+        }
+    }
+
+    #[test]
+    fn graphs_compute_what_they_say() {
+        let read = |input| match input {
+            Input::Sums(set) => vec![[3.0, -5.0][set as usize], 7.0],
+            Input::C => vec![11.0, 13.0],
+            Input::Alpha => vec![2.0; 2],
+            Input::Beta => vec![-1.0; 2],
+            Input::RowScale => vec![0.5; 2],
+            Input::ColumnScale => vec![4.0, 8.0],
+            Input::Bias(_) => vec![1.0, 2.0],
+            Input::Parameter(place) => vec![[-1.0, 10.0][place]; 2],
         };
-        assert!(is_long("-egelu"));
-        assert!(!is_long("-erelu") && !is_long("-ebias_n") && !is_long(""));
+        let all = |graph: Graph, reads_c| graph.evaluate_all(&Numbers, reads_c, read);
+        assert_eq!(all(graph("", false), false), [6.0, 14.0]);
+        assert_eq!(all(graph("", false), true), [-5.0, 1.0]);
+        assert_eq!(all(graph("", true), false), [12.0, 56.0]);
+        assert_eq!(all(graph("bias_n.relu", false), true), [0.0, 3.0]);
+        assert_eq!(all(graph("bias_n.clamp", false), true), [-1.0, 3.0]);
+        let gated = Graph::new(EpilogueShape::from_suffix("relu").unwrap(), 2, false);
+        assert_eq!(all(gated, true), [6.0 * -10.0 - 11.0, 14.0 * 14.0 - 13.0]);
     }
 }
