@@ -48,7 +48,7 @@ fn check_all(specs: &[Spec], check: impl Fn(usize, &GemmKernel) -> Vec<String> +
 /// One in so many kernels of the list is checked in a run of CI. The planner takes others: those of
 /// the rule, for which `drawn.rs` has fresh samples, and those that are shipped, which CI checks
 /// all.
-const EVERY: usize = 12;
+const EVERY: usize = 24;
 
 /// The kernels of a run, which follow from the seed in `PGEMM_SEED`.
 fn sample(specs: impl Iterator<Item = Spec>) -> Vec<Spec> {
