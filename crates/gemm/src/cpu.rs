@@ -96,7 +96,8 @@ pub(crate) fn run_applied(
             problem.integer_scalars()?;
             // Sums stay below 2^53, so they and their lower 32 bits are exact.
             let numbers = Conversions::<f64, i32> {
-                read: |value| value as i64 as i32,
+                sum: |sum| sum as i64 as i32,
+                addend: |value| value as i32,
                 factor: |value| value as i32,
                 write: f64::from,
             };
@@ -104,14 +105,15 @@ pub(crate) fn run_applied(
         }
         (Element::F64, _) => {
             let same = |value: f64| value;
-            let numbers = Conversions { read: same, factor: same, write: same };
+            let numbers = Conversions { sum: same, addend: same, factor: same, write: same };
             blocks(problem, applied, (a, b, c), d, Numbers::<f64>::NEW, &numbers);
         }
         (_, Element::S8 | Element::U8) => {
             problem.single_scalars()?;
             // Sums are exact, as above, before they wrap; and each binary32 is a binary64.
             let numbers = Conversions::<f64, f32> {
-                read: |sum| sum as i64 as i32 as f32,
+                sum: |sum| sum as i64 as i32 as f32,
+                addend: |value| value as f32,
                 factor: |value| value as f32,
                 write: f64::from,
             };
@@ -120,17 +122,18 @@ pub(crate) fn run_applied(
         _ => {
             problem.single_scalars()?;
             let same = |value: f32| value;
-            let numbers = Conversions { read: same, factor: |value| value as f32, write: same };
+            let factor = |value: f64| value as f32;
+            let numbers = Conversions { sum: same, addend: same, factor, write: same };
             blocks(problem, applied, (a, b, c), d, Numbers::<f32>::NEW, &numbers);
         }
     }
     Ok(())
 }
 
-/// How the numbers of an epilogue follow from sums, which are added up as `T`.
+/// How the numbers of an epilogue follow from sums and elements of C, which are read as `T`.
 struct Conversions<T, V> {
-    /// A sum, or an element of C.
-    read: fn(T) -> V,
+    sum: fn(T) -> V,
+    addend: fn(T) -> V,
     /// A number of the launch, or an element of a vector.
     factor: fn(f64) -> V,
     /// A result.
@@ -168,14 +171,18 @@ fn blocks<T: WorkingElement, A: Arithmetic<Value: Send + Sync> + Sync>(
             sums.par_chunks_mut(width).enumerate().for_each(|(line, sums)| {
                 let place = (rows.start + line, columns.clone());
                 let results = applied.evaluate(&arithmetic, place, |input| {
-                    let read = |values: &[T]| values.iter().map(|x| (numbers.read)(*x)).collect();
+                    let each = |values: &[T], read: fn(T) -> A::Value| {
+                        values.iter().map(|value| read(*value)).collect()
+                    };
                     match input {
                         RowInput::Same(value) => vec![(numbers.factor)(value); width],
                         RowInput::Each(values) => {
                             values.iter().map(|value| (numbers.factor)(*value)).collect()
                         }
-                        RowInput::Sums => read(sums),
-                        RowInput::C => read(&c_panel.values()[line * width..][..width]),
+                        RowInput::Sums => each(sums, numbers.sum),
+                        RowInput::C => {
+                            each(&c_panel.values()[line * width..][..width], numbers.addend)
+                        }
                     }
                 });
                 for (sum, result) in sums.iter_mut().zip(results) {
@@ -335,7 +342,7 @@ mod tests {
             b.fill_random(2);
             for output in [Element::F32, Element::F16, Element::Bf16, Element::S8] {
                 let mut c = matrix(problem.c_layout(), output);
-                c.fill_integers(3, 100);
+                c.fill_normal(3);
                 let mut d = matrix(problem.d_layout(), output);
                 for alpha in [1e-3, -0.02, 1.0] {
                     let problem = problem.with_alpha(alpha);
