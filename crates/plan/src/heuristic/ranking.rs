@@ -16,8 +16,8 @@ use crate::choice::Choice;
 use crate::device::DeviceFacts;
 use crate::split::Split;
 
-/// Choices whose estimates the first trees correct, those with the least estimates. They are twice
-/// as many if the split is not left open.
+/// Choices whose estimates the first trees correct, those with the least estimates. They and those
+/// that the next steps correct are twice as many for a problem that needs more.
 pub(super) const CORRECTED: usize = 32;
 
 /// The least numbers of groups that are estimated for each way to access the operands, and of its
@@ -158,14 +158,15 @@ impl<'r> Featured<'r> {
     }
 
     /// The choices in groups, each of which follows the one before: those that all trees and
-    /// the network correct, those that all trees do, and those that fewer trees do.
-    fn groups(mut all: Vec<Featured<'r>>) -> [Vec<Estimated<'r>>; 3] {
+    /// the network correct, those that all trees do, and those that fewer trees do. The first two
+    /// are so many times larger than usual.
+    fn groups(mut all: Vec<Featured<'r>>, times: usize) -> [Vec<Estimated<'r>>; 3] {
         let cycles = |choice: &Featured| choice.estimated.cycles;
         let estimated = |all: Vec<Featured<'r>>| all.into_iter().map(|choice| choice.estimated);
         Featured::correct::<CORRECTED, CORRECTED>(&mut all, 0..FIRST_TREES);
-        let corrected = keep_least(&mut all, BETTER, cycles);
+        let corrected = keep_least(&mut all, times * BETTER, cycles);
         Featured::correct::<BETTER, BETTER>(&mut all, FIRST_TREES..usize::MAX);
-        let better = keep_least(&mut all, FINALISTS, cycles);
+        let better = keep_least(&mut all, times * FINALISTS, cycles);
         Featured::correct_by_network(&mut all);
         [all, better, corrected].map(|group| estimated(group).collect())
     }
@@ -198,6 +199,7 @@ impl<'r> Ranking<'r> {
         split: Option<Split>,
         dependent_launch: Option<bool>,
     ) -> Self {
+        let needs_more = accesses.iter().any(|access| access.shape.needs_more(split));
         let groups = accesses.iter().map(|access| access.groups.len()).max().unwrap_or(0);
         let leasts = |Access { groups, before, .. }: &Access<S>| -> Vec<f64> {
             groups.iter().filter_map(|group| Some(group.least? + before)).collect()
@@ -227,7 +229,8 @@ impl<'r> Ranking<'r> {
         let cycles = |(all, ..): &(Vec<Estimated>, Shape, f64)| -> Vec<f64> {
             all.iter().map(|choice| choice.cycles).collect()
         };
-        let corrected = if split.is_none() { CORRECTED } else { 2 * CORRECTED };
+        let times = if needs_more { 2 } else { 1 };
+        let corrected = times * CORRECTED;
         let most = least_up_to(ways.iter().flat_map(cycles).collect(), corrected);
         let (mut known, mut others) = (vec![], vec![]);
         for way in ways {
@@ -241,7 +244,7 @@ impl<'r> Ranking<'r> {
             }
             known.extend(Featured::of(&all, shape, device, before));
         }
-        let [finalists, better, corrected] = Featured::groups(known);
+        let [finalists, better, corrected] = Featured::groups(known, times);
         Ranking { groups: [finalists, better, corrected, others] }
     }
 

@@ -7,6 +7,7 @@ use crate::config::Config;
 use crate::layout::{Major, OperandLayout};
 use crate::operands::{OperandAccesses, OperandAlignment, PlannedProblem};
 use crate::problem::Problem;
+use crate::split::Split;
 
 /// Bytes of a line of L2. TMA loads an operand's lines in slices of the same size.
 const LINE_BYTES: u64 = 128;
@@ -90,6 +91,12 @@ impl Shape {
         let [m, n, k] = self.extents.map(|extent| extent as f64);
         let [of_a, of_b] = self.matrices.map(|count| count as f64);
         [k * (of_a * m + of_b * n), m * n * self.batch as f64]
+    }
+
+    /// Whether more kernels than usual have to be looked at for a good pick. Few of the problems
+    /// that the trees are fitted to have a given split, and few are batches.
+    pub(crate) fn needs_more(&self, split: Option<Split>) -> bool {
+        split.is_some() || self.batch > 1
     }
 
     /// The power of 2, up to a line of L2, at whose multiples the lines of D begin.
