@@ -2,11 +2,11 @@
 //! their sums are exact, as f64 is; multiplied by the `gemm` crate on all threads.
 
 use pgemm_ir::Element;
-use pgemm_kernels::{Arithmetic, Epilogue, Product};
+use pgemm_kernels::{Arithmetic, Epilogue, Numbers, Product};
 use pgemm_plan::{Major, PlanError, Problem};
 use rayon::prelude::*;
 
-use crate::epilogue::{AppliedEpilogue, Numbers, RowInput};
+use crate::epilogue::{AppliedEpilogue, RowInput};
 pub use crate::error::CpuError;
 use crate::matrix::HostMatrix;
 use crate::matrix::convert::with_scalar;

@@ -7,7 +7,7 @@ use pgemm_kernels::Epilogue;
 use pgemm_plan::{MatrixLayout, PlanError, Problem};
 
 #[cfg(feature = "cpu")]
-pub(crate) use self::applied::{AppliedEpilogue, Numbers, RowInput};
+pub(crate) use self::applied::{AppliedEpilogue, RowInput};
 use crate::matrix::HostMatrix;
 
 /// Checks the bias of a product. It is ignored if the epilogue adds none.

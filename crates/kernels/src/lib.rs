@@ -43,7 +43,7 @@ pub use dtype::{Instruction, Majors, PRODUCTS, Product, bias_type, compute_type}
 pub use empty::empty_kernel;
 pub use epilogue::{
     Activation, Arithmetic, BiasAlong, Epilogue, EpilogueError, EpilogueShape, Graph, Input,
-    MOST_PARAMETERS, ParameterError, Part, PartError,
+    MOST_PARAMETERS, Numbers, ParameterError, Part, PartError,
 };
 pub use kernel::{GemmKernel, KernelError, describe};
 pub use launch::{

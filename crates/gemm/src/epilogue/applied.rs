@@ -1,6 +1,5 @@
 //! The epilogue's graph on rows of D.
 
-use std::marker::PhantomData;
 use std::ops::Range;
 
 use pgemm_ir::Element;
@@ -104,63 +103,5 @@ impl AppliedEpilogue {
                 Input::RowScale | Input::ColumnScale => RowInput::Same(1.0),
             })
         })
-    }
-}
-
-/// Numbers of the host, computed in their own type.
-pub(crate) struct Numbers<T>(PhantomData<T>);
-
-impl<T> Numbers<T> {
-    pub(crate) const NEW: Numbers<T> = Numbers(PhantomData);
-}
-
-impl Arithmetic for Numbers<f64> {
-    type Value = f64;
-
-    fn multiply(&self, a: f64, b: f64) -> f64 {
-        a * b
-    }
-
-    fn multiply_add(&self, a: f64, b: f64, c: f64) -> f64 {
-        a * b + c
-    }
-
-    fn activate(&self, activation: Activation, x: f64, parameters: &[f64]) -> f64 {
-        activation.reference(x, parameters)
-    }
-}
-
-/// Activations are computed in binary64.
-impl Arithmetic for Numbers<f32> {
-    type Value = f32;
-
-    fn multiply(&self, a: f32, b: f32) -> f32 {
-        a * b
-    }
-
-    fn multiply_add(&self, a: f32, b: f32, c: f32) -> f32 {
-        a * b + c
-    }
-
-    fn activate(&self, activation: Activation, x: f32, parameters: &[f32]) -> f32 {
-        let parameters: Vec<f64> = parameters.iter().copied().map(f64::from).collect();
-        activation.reference(x.into(), &parameters) as f32
-    }
-}
-
-/// Integers, which wrap. They have no activations.
-impl Arithmetic for Numbers<i32> {
-    type Value = i32;
-
-    fn multiply(&self, a: i32, b: i32) -> i32 {
-        a.wrapping_mul(b)
-    }
-
-    fn multiply_add(&self, a: i32, b: i32, c: i32) -> i32 {
-        a.wrapping_mul(b).wrapping_add(c)
-    }
-
-    fn activate(&self, _: Activation, x: i32, _: &[i32]) -> i32 {
-        x
     }
 }

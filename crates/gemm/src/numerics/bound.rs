@@ -352,6 +352,11 @@ impl Bound {
         (result.error * (1.0 + unit) + half + of_result) * self.shortfall
     }
 
+    /// Whether partial sums have less range than binary32, so that they may be infinite.
+    pub(super) fn has_narrow_sums(&self) -> bool {
+        self.range.is_some()
+    }
+
     /// Whether a partial sum may have been infinite, independent of the result.
     pub(super) fn sums_may_overflow(&self, m: Magnitudes) -> bool {
         self.range.is_some_and(|(largest, [of_sum, of_products])| {

@@ -102,18 +102,18 @@
 //!    multiplication by 0 or ±1 is not rounded. Products and sums are counted as rounded
 //!    separately, which covers multiply-adds. A conversion of the inputs A, B or C contributes
 //!    `|δ| ≤ u` of the target format, and half the smallest subnormal number of this format. A
-//!    number of the launch (alpha, beta, a parameter of an activation) is rounded to binary32, which
-//!    is known exactly. An **activation** f turns an error e of its input into at most `L·e`, where
-//!    L is its steepest slope (1.129 for gelu, 1.1 for silu). It also adds an error of its own: a
-//!    part of its result, and a constant
+//!    number of the launch (alpha, beta, a parameter of an activation) is rounded to binary32. The
+//!    number is known, and so is this error. An **activation** f turns an error e of its input into
+//!    at most `L·e`, where L is its steepest slope (1.129 for gelu, 1.1 for silu). It also adds an
+//!    error of its own: a part of its result, and a constant
 //!    ([`Activation::error`](pgemm_kernels::Activation::error)).
 //! 3. **Output.** The rounding to D's type contributes `u_out·|v̂|` and half the smallest subnormal
 //!    number of the type. It contributes nothing for binary32, the type of v̂, and 1/2 for s8. If
 //!    D's type saturates (e4m3, e5m2, s8), v̂ is first clamped to the range of the type. Clamping
 //!    does not increase the distance of two numbers. D is therefore compared with the clamped v,
 //!    and its rounding error is at most `u_out` of the largest number.
-//! 4. **The reference.** The reference is computed in binary64. Its sums add their own `γₖ(2⁻⁵³)`, and
-//!    each operation of the epilogue adds 2⁻⁵³ of its result.
+//! 4. **The reference.** The reference is computed in binary64. Its sums add their own `γₖ(2⁻⁵³)·p`,
+//!    and each operation of the epilogue adds 2⁻⁵³ of its result.
 //!
 //! **f64.** Every backend multiplies and adds in binary64 and rounds to nearest, so `u = 2⁻⁵³`. The
 //! multiplication is the first of the k roundings of a product, so `|ŝ − s| ≤ γₖ(u)·p` holds again.

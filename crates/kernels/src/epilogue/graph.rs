@@ -1,10 +1,12 @@
 //! The epilogue as a graph of values. A value exists once for all of D, once for each row or
 //! column, or once for each element. The inputs of the graph are sums, C, vectors and scalars.
 //!
-//! A graph says how D is computed, and an [`Arithmetic`] in which numbers. Kernels evaluate the graph on
-//! the elements that their threads hold, so it does not depend on how elements are distributed over
-//! threads. The CPU backend evaluates it on numbers, and the reference on numbers with error bounds.
+//! A graph says how D is computed, and an [`Arithmetic`] says in which numbers. Kernels evaluate the
+//! graph on the elements that their threads hold, so it does not depend on how elements are
+//! distributed over threads. The CPU backend evaluates it on [`Numbers`], and the reference on
+//! numbers with error bounds.
 
+use std::marker::PhantomData;
 use std::ops::Range;
 
 use super::{Activation, BiasAlong, EpilogueShape};
@@ -211,6 +213,66 @@ impl Graph {
     }
 }
 
+/// Numbers of the host. Those of binary32 and binary64 are rounded after each operation, and
+/// integers wrap.
+pub struct Numbers<T>(PhantomData<T>);
+
+impl<T> Numbers<T> {
+    /// The arithmetic.
+    pub const NEW: Numbers<T> = Numbers(PhantomData);
+}
+
+impl Arithmetic for Numbers<f64> {
+    type Value = f64;
+
+    fn multiply(&self, a: f64, b: f64) -> f64 {
+        a * b
+    }
+
+    fn multiply_add(&self, a: f64, b: f64, c: f64) -> f64 {
+        a * b + c
+    }
+
+    fn activate(&self, activation: Activation, x: f64, parameters: &[f64]) -> f64 {
+        activation.reference(x, parameters)
+    }
+}
+
+/// Activations are computed in binary64.
+impl Arithmetic for Numbers<f32> {
+    type Value = f32;
+
+    fn multiply(&self, a: f32, b: f32) -> f32 {
+        a * b
+    }
+
+    fn multiply_add(&self, a: f32, b: f32, c: f32) -> f32 {
+        a * b + c
+    }
+
+    fn activate(&self, activation: Activation, x: f32, parameters: &[f32]) -> f32 {
+        let parameters: Vec<f64> = parameters.iter().copied().map(f64::from).collect();
+        activation.reference(x.into(), &parameters) as f32
+    }
+}
+
+/// Integers, which wrap. They have no activations.
+impl Arithmetic for Numbers<i32> {
+    type Value = i32;
+
+    fn multiply(&self, a: i32, b: i32) -> i32 {
+        a.wrapping_mul(b)
+    }
+
+    fn multiply_add(&self, a: i32, b: i32, c: i32) -> i32 {
+        a.wrapping_mul(b).wrapping_add(c)
+    }
+
+    fn activate(&self, _: Activation, x: i32, _: &[i32]) -> i32 {
+        x
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -264,25 +326,6 @@ mod tests {
         assert!(!is_long("relu") && !is_long("bias_n") && !is_long(""));
     }
 
-    /// Numbers with the arithmetic of the host.
-    struct Numbers;
-
-    impl Arithmetic for Numbers {
-        type Value = f64;
-
-        fn multiply(&self, a: f64, b: f64) -> f64 {
-            a * b
-        }
-
-        fn multiply_add(&self, a: f64, b: f64, c: f64) -> f64 {
-            a * b + c
-        }
-
-        fn activate(&self, activation: Activation, x: f64, parameters: &[f64]) -> f64 {
-            activation.reference(x, parameters)
-        }
-    }
-
     #[test]
     fn graphs_compute_what_they_say() {
         let read = |input| match input {
@@ -295,7 +338,7 @@ mod tests {
             Input::Bias(_) => vec![1.0, 2.0],
             Input::Parameter(place) => vec![[-1.0, 10.0][place]; 2],
         };
-        let all = |graph: Graph, reads_c| graph.evaluate_all(&Numbers, reads_c, read);
+        let all = |graph: Graph, reads_c| graph.evaluate_all(&Numbers::<f64>::NEW, reads_c, read);
         assert_eq!(all(graph("", false), false), [6.0, 14.0]);
         assert_eq!(all(graph("", false), true), [-5.0, 1.0]);
         assert_eq!(all(graph("", true), false), [12.0, 56.0]);

@@ -18,7 +18,7 @@ use pgemm_ir::Element;
 use serde::{Deserialize, Serialize};
 
 pub use self::activation::Activation;
-pub use self::graph::{Arithmetic, Graph, Input, Part};
+pub use self::graph::{Arithmetic, Graph, Input, Numbers, Part};
 pub use self::shape::{EpilogueShape, ParameterError, PartError};
 use crate::dtype;
 

@@ -386,8 +386,8 @@ impl Spec {
         let ahead = if turn_stages == 1 { sums } else { 0 };
         let turn_stages = if needed + set + ahead <= consumer { turn_stages } else { 0 };
         let accumulators = accumulators + if turn_stages == 0 { 0 } else { set };
-        // Registers cannot always hold both another worker's sums and fragments of A or a second set
-        // of accumulators.
+        // Registers cannot always hold another worker's sums beside fragments of A or a second set of
+        // accumulators.
         let needed = accumulators + fragments + other;
         let is_tight = is_half_sm || turn_stages > 1 || fragments > 0;
         let has_room = !is_tight || needed + sums <= consumer;

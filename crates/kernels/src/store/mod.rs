@@ -1,5 +1,5 @@
-//! The code of epilogues. Every kernel evaluates the [`Graph`](crate::epilogue::Graph) of its epilogue
-//! on the elements that its threads hold. Results reach D through staging
+//! The code of epilogues. Every kernel evaluates the [`Graph`](crate::epilogue::Graph) of its
+//! epilogue on the elements that its threads hold. Results reach D through staging
 //! buffers in shared memory ([`staged`]) or directly from registers ([`registers`]).
 
 pub(crate) mod registers;
